@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.h - a store from inside: for slots.c, grant.c, reclaim.c and store.c only.
+ *
+ * A slot is its entry in the shared table plus a struct kvp_slot here. What is here is what the
+ * store believes; of the shared entry it reads only the key, which nobody else can write.
+ * Every slot that takes up space is on its run's list; one that an owner may write to (WRITING,
+ * LOST) on that owner's list as well. Its state decides on which third list it is.
+ */
+#ifndef KVP_POOL_STORE_STATE_H
+#define KVP_POOL_STORE_STATE_H
+
+#include "pool/store/index.h"
+#include "pool/store/slab.h"
+#include "pool/store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KVP_SLOT_NONE      UINT32_MAX
+#define KVP_STORE_STEP_MAX 64u   /* evictions, expiries or quarantine ends in one go */
+#define KVP_STORE_CLAIMS   8192u /* a power of two */
+
+enum kvp_slots_state {
+	KVP_SLOTS_FREE,    /* on list free */
+	KVP_SLOTS_WRITING, /* on list grants, by deadline; in the index */
+	KVP_SLOTS_LOST,    /* on no third list; not in the index */
+	KVP_SLOTS_VALID,   /* on no third list, but in the policy; in the index */
+	KVP_SLOTS_EVICTED, /* on list quarantine, by end; not in the index */
+};
+
+enum kvp_slots_link { KVP_LINK_STATE, KVP_LINK_OWNER, KVP_LINK_RUN, KVP_LINK_COUNT };
+
+struct kvp_slot_list {
+	uint32_t first;
+	uint32_t last;
+	uint32_t count;
+};
+
+struct kvp_slot {
+	uint64_t word;
+	uint64_t off;           /* of its block; unless FREE */
+	uint64_t due_ns;        /* WRITING: deadline, EVICTED: end of quarantine */
+	uint64_t parent_word;   /* WRITING: generation of the slot in touch.parent */
+	struct kvp_touch touch; /* WRITING: what the offer told */
+	struct {
+		uint32_t prev;
+		uint32_t next;
+	} link[KVP_LINK_COUNT];
+	uint32_t len; /* payload bytes */
+	uint32_t owner;
+	uint32_t state; /* enum kvp_slots_state */
+};
+
+struct kvp_store_owner {
+	struct kvp_slot_list slots;
+	uint32_t lost;
+	bool fencing; /* since kvp_store_owner_fence: gets no grants */
+	bool told;    /* expired() was called */
+};
+
+/* Of a run's first extent. */
+struct kvp_store_run {
+	struct kvp_slot_list slots; /* VALID ones first */
+	uint32_t pinned;            /* WRITING and LOST ones: no eviction frees them */
+	uint64_t touched_ns;        /* last commit or reported read of any */
+};
+
+/* An offer that was told BUSY and for which a block has been evicted: repeated before that one is
+ * out of quarantine, it evicts no other. Lossy: a slot taken by another key costs one eviction. */
+struct kvp_store_claim {
+	uint64_t hash;
+	uint64_t until_ns;
+};
+
+struct kvp_store {
+	struct kvp_store_cfg cfg;
+	struct kvp_slab *slab;
+	struct kvp_index *index;
+	struct kvp_evict *evict;
+	struct kvp_slot *slots;
+	struct kvp_store_owner *owners;
+	struct kvp_store_run *runs;
+	struct kvp_store_claim *claims;
+	struct kvp_slot_list free;
+	struct kvp_slot_list grants;
+	struct kvp_slot_list quarantine;
+	uint64_t quarantine_bytes;    /* taken up by slots in quarantine */
+	uint64_t taken_bytes;         /* by all slots */
+	uint64_t counter;             /* of the last state word */
+	uint64_t hold_until_ns;       /* reclaim.c: when the slab's hold is given up */
+	struct kvp_store_stats stats; /* its gauges of bytes are filled in by kvp_store_stats */
+};
+
+/* slots.c: the transitions of a slot. Nothing else changes state, lists or gauges. */
+void kvp_slots_init(struct kvp_store *store);
+/* FREE -> WRITING, of the first free slot, which must be there. */
+uint32_t kvp_slots_grant(
+	struct kvp_store *store, const struct kvp_offer *offer, uint64_t off, uint64_t hash);
+void kvp_slots_commit(struct kvp_store *store, uint64_t now_ns, uint32_t slot,
+	const uint8_t sum[KVP_SUM_LEN]);                     /* WRITING -> VALID */
+void kvp_slots_lose(struct kvp_store *store, uint32_t slot); /* WRITING -> LOST */
+void kvp_slots_evict(
+	struct kvp_store *store, uint64_t now_ns, uint32_t slot); /* VALID -> EVICTED */
+void kvp_slots_free(struct kvp_store *store, uint32_t slot);      /* not VALID, not FREE -> FREE */
+struct kvp_loc kvp_slots_loc(const struct kvp_store *store, uint32_t slot); /* VALID */
+
+/* reclaim.c: space. */
+/* Frees what is through with quarantine; true when the step was too short for all of it. */
+bool kvp_reclaim_ripen(struct kvp_store *store, uint64_t now_ns);
+/* One step towards space for a block of len, for the key of this hash. */
+void kvp_reclaim_room(struct kvp_store *store, uint64_t now_ns, uint64_t len, uint64_t hash);
+/* Goes on with what is under way and evicts ahead; true when more is due at once. */
+bool kvp_reclaim_turn(struct kvp_store *store, uint64_t now_ns);
+
+#endif /* KVP_POOL_STORE_STATE_H */

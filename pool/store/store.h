@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h - one node's memory: which block lies where, who may fill which slot, what goes first.
+ *
+ * Pure logic over memory it is given: no I/O, no clock, no thread, no log. Time comes in with
+ * each call and never runs backwards. What happened comes out as return values and events.
+ *
+ * LIFE OF A SLOT
+ *   FREE -> WRITING (granted) -> VALID (committed) -> EVICTED (quarantine) -> FREE
+ *   WRITING -> LOST (grant ran out, or its owner is being fenced) -> FREE, only after
+ *   kvp_store_owner_fenced(): a late write may still land in it until then.
+ * OWNER
+ *   Whoever holds grants: a session of the node, by number. An owner with LOST slots must be
+ *   fenced by the caller (transport), then reported fenced.
+ * OWNERSHIP
+ *   One kvp_store belongs to one thread. Readers in other processes see the arena and the table
+ *   only.
+ */
+#ifndef KVP_POOL_STORE_STORE_H
+#define KVP_POOL_STORE_STORE_H
+
+#include "pool/store/evict.h"
+#include "transport/proto/slot.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kvp_store;
+
+enum kvp_store_event_kind { KVP_STORE_STORED, KVP_STORE_REMOVED };
+
+struct kvp_store_event {
+	enum kvp_store_event_kind kind;
+	const uint8_t *ns;         /* KVP_NS_LEN bytes, valid during the call */
+	const struct kvp_key *key; /* likewise */
+	struct kvp_loc loc;        /* the valid word; node is 0 */
+};
+
+struct kvp_store_cfg {
+	void *arena;                  /* page aligned; the caller's, longer-lived */
+	size_t arena_len;             /* bytes, a multiple of KVP_BLOCK_ALIGN */
+	struct kvp_slot_entry *table; /* slots_max of them, zeroed, shared with readers */
+	uint32_t slots_max;
+	uint32_t incarnation; /* low 20 bits go into state words */
+	uint64_t seed;        /* of the index's hash */
+	const struct kvp_evict_ops *evict;
+	uint64_t quarantine_ns; /* how long evicted bytes stay alone */
+	uint64_t grant_ns;      /* how long a grant lasts */
+	uint32_t owners_max;
+	uint32_t low_water_permille; /* evict ahead until so much of the arena is free or becoming
+				      * so; 0: only on demand */
+	/* In the order in which things happen; must not call the store. */
+	void (*event)(void *arg, const struct kvp_store_event *event);
+	void *arg;
+};
+
+struct kvp_store_stats {
+	uint64_t bytes_total; /* the arena */
+	uint64_t bytes_used;  /* payload bytes of valid blocks */
+	uint64_t bytes_free;  /* that no slot takes up */
+	uint64_t blocks;      /* valid */
+	uint64_t granted;     /* slots being written */
+	uint64_t lost;        /* slots that wait for a fence */
+	uint64_t quarantined;
+	uint64_t puts; /* commits that succeeded */
+	uint64_t exists;
+	uint64_t in_progress;
+	uint64_t no_space; /* offers refused with NO_SPACE */
+	uint64_t busy;
+	uint64_t commits_refused;
+	uint64_t grants_expired;
+	uint64_t evicted;
+	uint64_t deleted;
+	uint64_t touches; /* reported reads that still matched */
+	uint64_t touches_stale;
+};
+
+/* -ENOMEM, -EINVAL (geometry; nothing is checked twice above). */
+int kvp_store_open(const struct kvp_store_cfg *cfg, struct kvp_store **ret_store);
+void kvp_store_close(struct kvp_store *store); /* touches neither arena nor table; NULL is fine */
+
+struct kvp_offer {
+	const uint8_t *ns;
+	const struct kvp_key *key;
+	uint64_t len;                 /* payload bytes, 1..KVP_BLOCK_LEN_MAX */
+	const struct kvp_key *parent; /* of the same namespace, NULL: none */
+	struct kvp_touch touch;       /* now_ns, context; parent is filled in by the store */
+	uint32_t owner;
+};
+
+/*
+ * Reserves a slot for a new block, evicting if it must. 0 with *ret_grant (wdesc 0).
+ * -KVP_E_EXISTS with *ret_loc; -KVP_E_IN_PROGRESS: another grant for this key is open (nothing more
+ * is told); -KVP_E_BUSY: space is on its way (quarantine, fence), try again shortly;
+ * -KVP_E_NO_SPACE: nothing that could be evicted; -KVP_E_TOO_LARGE: never fits; -EINVAL: length 0.
+ */
+int kvp_store_offer(struct kvp_store *store, const struct kvp_offer *offer,
+	struct kvp_grant *ret_grant, struct kvp_loc *ret_loc);
+
+/* Makes a granted slot visible. sum: all zero means unhashed. -KVP_E_NO_GRANT when the grant ran
+ * out, is another owner's, or is no grant; then nothing changed. */
+int kvp_store_commit(struct kvp_store *store, uint64_t now_ns, uint32_t owner,
+	const struct kvp_grant *grant, const uint8_t sum[KVP_SUM_LEN], struct kvp_loc *ret_loc);
+
+/* The owner gives a grant (or a slot already LOST) back and writes to it no more: the slot is free
+ * at once. -KVP_E_NO_GRANT as above. */
+int kvp_store_release(
+	struct kvp_store *store, uint64_t now_ns, uint32_t owner, const struct kvp_grant *grant);
+
+/* 0 with *ret_loc, or -KVP_E_NOKEY. Counts as no access. */
+int kvp_store_lookup(const struct kvp_store *store, const uint8_t ns[KVP_NS_LEN],
+	const struct kvp_key *key, struct kvp_loc *ret_loc);
+
+/* Evicts one block by name. -KVP_E_NOKEY. */
+int kvp_store_delete(struct kvp_store *store, uint64_t now_ns, const uint8_t ns[KVP_NS_LEN],
+	const struct kvp_key *key);
+
+/* A reported read; ignored unless the generation is still there. */
+void kvp_store_touch(
+	struct kvp_store *store, uint32_t slot, uint64_t word, const struct kvp_touch *touch);
+
+/* From now on every grant of the owner is LOST: its commits are refused. One state change. */
+void kvp_store_owner_fence(struct kvp_store *store, uint32_t owner);
+/* The owner can write no more: its LOST slots are free. */
+void kvp_store_owner_fenced(struct kvp_store *store, uint64_t now_ns, uint32_t owner);
+/* Slots the owner holds, WRITING and LOST. */
+uint32_t kvp_store_owner_slots(const struct kvp_store *store, uint32_t owner);
+
+/*
+ * Time passes: grants run out (become LOST; expired() is told each owner once), quarantine ends,
+ * the low-water mark is served. Bounded work; returns true when more is due at once.
+ */
+bool kvp_store_turn(struct kvp_store *store, uint64_t now_ns,
+	void (*expired)(void *arg, uint32_t owner), void *arg);
+
+/* Walks the valid blocks: start with *cursor 0; false at the end. For snapshots; blocks stored or
+ * removed meanwhile may or may not be seen. */
+bool kvp_store_next(const struct kvp_store *store, uint32_t *cursor,
+	struct kvp_store_event *ret_event, struct kvp_key *ret_key);
+
+void kvp_store_stats(const struct kvp_store *store, struct kvp_store_stats *ret_stats);
+
+#endif /* KVP_POOL_STORE_STORE_H */
