@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node_impl.h - what the files of pool/node share: the node, and one request on its way to its
+ * handler. Nobody else includes it. Everything here belongs to the rpc loop's thread.
+ */
+#ifndef KVP_POOL_NODE_NODE_IMPL_H
+#define KVP_POOL_NODE_NODE_IMPL_H
+
+#include "hal/base/err.h"
+#include "hal/base/list.h"
+#include "hal/base/log.h"
+#include "pool/node/node.h"
+#include "transport/proto/kvpool.pb-c.h"
+#include "transport/proto/wire.h"
+
+#define KVP_NODE_TICK_NS           (10 * KVP_NS_PER_MS)
+#define KVP_NODE_SLICE_KEYS        512u        /* keys handled before others get their turn */
+#define KVP_SESSION_WORKS_MAX      1024u       /* calls of one session that are not answered yet */
+#define KVP_SESSION_WORKS_LEN_MAX  (64u << 20) /* and the bytes of their requests */
+#define KVP_NODE_INDEX_WAIT_MS_MAX 10000u      /* the most a commit may ask to wait for metas */
+
+struct kvp_announcer;
+struct kvp_session;
+struct kvp_node_gate;
+
+struct kvp_node {
+	struct kvp_node_cfg cfg; /* transports points to the copy below; metas is NULL */
+	struct kvp_node_transport transports[KVP_TRANSPORTS_MAX];
+	struct kvp_store *store;
+	struct kvp_announcer *announce;
+	struct kvp_node_gate *gate;
+	struct kvp_list peers; /* struct kvp_node_peer */
+
+	struct kvp_session *sessions; /* one an owner number of the store */
+	uint32_t owners_max;
+	uint32_t sessions_open;
+	uint32_t sessions_fencing;
+	bool sessions_expired; /* some session is marked, see session.h */
+
+	struct kvp_list works; /* calls that wait for their next slice */
+	struct kvp_list waits; /* commits that wait for metas, oldest first */
+	struct kvp_rpc_timer slice;
+	struct kvp_rpc_timer tick;
+
+	char address[KVP_ADDR_LEN_MAX];
+	char local_address[KVP_ADDR_LEN_MAX];
+	uint64_t opened_ns;
+};
+
+/* One control connection. */
+struct kvp_node_peer {
+	struct kvp_list link;
+	struct kvp_rpc_conn *conn;
+	struct kvp_session *session; /* NULL before SESSION_OPEN and after the session's end */
+};
+
+struct kvp_request {
+	struct kvp_rpc_call *call;
+	struct kvp_node_peer *peer;
+	ProtobufCMessage *msg; /* decoded; a handler that keeps it sets NULL */
+};
+
+/*
+ * Handlers, one a message, rpc_*.c. 0: the call has been or will be replied to. Negative: nothing
+ * was done, the dispatcher replies with it and counts it. They need no session unless the table
+ * in node.c says so.
+ */
+typedef int kvp_request_fn(struct kvp_node *node, struct kvp_request *request);
+kvp_request_fn kvp_rpc_session_open, kvp_rpc_offer, kvp_rpc_commit, kvp_rpc_release, kvp_rpc_delete,
+	kvp_rpc_touch, kvp_rpc_status, kvp_rpc_ping;
+
+/* Replies; msg may be NULL. A reply that cannot be encoded becomes that error. */
+void kvp_node_reply(
+	struct kvp_node *node, struct kvp_rpc_call *call, int status, const ProtobufCMessage *msg);
+
+/* Looks at every commit that waits: replies to those that are covered or out of time. */
+void kvp_commit_poll(struct kvp_node *node, uint64_t now_ns);
+
+/* metrics.c: copies the gauges and the store's counters into the table. */
+void kvp_node_metrics_set(struct kvp_node *node);
+
+static inline uint64_t
+kvp_node_now(const struct kvp_node *node)
+{
+	return kvp_now_ns(node->cfg.env);
+}
+
+#endif /* KVP_POOL_NODE_NODE_IMPL_H */
