@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_random_test.c - random operations on virtual time against a shadow model that knows, for
+ * each page of the arena, who may use it: no two grants or blocks overlap, nothing is reused within
+ * its quarantine or before its owner is fenced, no state word comes twice, the events alone give
+ * the set of blocks, and the counters add up.
+ */
+#include "tests/unit/store/store_test.h"
+
+#define PAGE           4096u
+#define ARENA_LEN      (64 * MIB)
+#define PAGES          ((uint32_t)(ARENA_LEN / PAGE))
+#define SLOTS          6000u
+#define KEYS           9000u
+#define OWNERS         8u
+#define GRANTS         256u
+#define OPS            300000u
+#define PROGRESS       1500u
+#define PROGRESS_ARENA (512 * MIB)
+
+struct model_block {
+	bool stored;
+	struct kvp_loc loc;
+};
+
+struct model_grant {
+	struct kvp_grant grant;
+	uint32_t number;
+	uint32_t owner;
+	uint64_t due_ns;
+	bool forgotten; /* its writer never comes back */
+	bool dead;      /* ran out, or its owner is being fenced: not free before it is fenced */
+};
+
+struct model {
+	struct test_store ts;
+	struct test_rng rng;
+	struct model_block blocks[KEYS];
+	struct model_grant grants[GRANTS];
+	uint32_t grant_count;
+	uint64_t page_until_ns[PAGES]; /* free from then on; UINT64_MAX: taken */
+	uint64_t counter;              /* of the last word granted */
+	uint32_t tells[OWNERS];        /* since it was last fenced */
+	bool fencing[OWNERS];
+	uint64_t stored;
+	uint64_t removed;
+	uint64_t block_count;
+	uint64_t payload_bytes;
+};
+
+/* Every call of the allocator by this program is counted: -Wl,--wrap in store.cmake. */
+static uint64_t allocs;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+
+void *
+__wrap_malloc(size_t size)
+{
+	allocs++;
+	return __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+	allocs++;
+	return __real_calloc(count, size);
+}
+
+void *
+__wrap_realloc(void *old, size_t size)
+{
+	allocs++;
+	return __real_realloc(old, size);
+}
+
+static void
+model_pages(struct model *model, uint64_t off, uint64_t len, uint64_t until_ns)
+{
+	assert_int_equal(off % PAGE, 0);
+	for (uint64_t page = off / PAGE; page < (off + len + PAGE - 1) / PAGE; page++) {
+		assert_true(page < PAGES);
+		if (until_ns == UINT64_MAX) {
+			assert_true(model->page_until_ns[page] <= model->ts.now_ns);
+		} else {
+			assert_true(model->page_until_ns[page] == UINT64_MAX);
+		}
+		model->page_until_ns[page] = until_ns;
+	}
+}
+
+static void
+model_event(void *arg, const struct kvp_store_event *event)
+{
+	struct model *model = arg;
+	struct kvp_key key;
+	uint64_t number;
+	struct model_block *block;
+
+	memcpy(&number, event->key->bytes, sizeof(number));
+	key = test_key(number);
+	assert_memory_equal(&key, event->key, sizeof(key));
+	assert_memory_equal(event->ns, test_ns, sizeof(test_ns));
+	assert_true(number < KEYS);
+	assert_int_equal(kvp_word_state(event->loc.word), KVP_SLOT_VALID);
+	block = &model->blocks[number];
+	if (event->kind == KVP_STORE_STORED) {
+		assert_false(block->stored);
+		assert_true(test_matches(&model->ts, number, &event->loc));
+		block->stored = true;
+		block->loc = event->loc;
+		model->stored++;
+		model->block_count++;
+		model->payload_bytes += event->loc.len;
+		return;
+	}
+	assert_true(block->stored);
+	assert_memory_equal(&block->loc, &event->loc, sizeof(block->loc));
+	assert_false(test_matches(&model->ts, number, &event->loc));
+	block->stored = false;
+	model->removed++;
+	model->block_count--;
+	model->payload_bytes -= event->loc.len;
+	model_pages(model, event->loc.off, event->loc.len,
+		model->ts.now_ns + model->ts.cfg.quarantine_ns);
+}
+
+static void
+model_expired(void *arg, uint32_t owner)
+{
+	struct model *model = arg;
+
+	assert_int_equal(model->tells[owner]++, 0);
+	assert_false(model->fencing[owner]);
+}
+
+static void
+grant_drop(struct model *model, uint32_t idx)
+{
+	const struct kvp_grant *grant = &model->grants[idx].grant;
+
+	model_pages(model, grant->off, grant->len, model->ts.now_ns);
+	model->grants[idx] = model->grants[--model->grant_count];
+}
+
+static struct model_grant *
+grant_of(struct model *model, uint32_t number)
+{
+	for (uint32_t i = 0; i < model->grant_count; i++) {
+		if (model->grants[i].number == number && !model->grants[i].dead) {
+			return &model->grants[i];
+		}
+	}
+	return NULL;
+}
+
+static void
+op_offer(struct model *model)
+{
+	static const uint32_t lens[] = {
+		1, 4096, 9000, 65536, 65536, 65536, 300000, 1124352, 4194304};
+	uint32_t number = test_rng_below(&model->rng, KEYS);
+	uint32_t owner = test_rng_below(&model->rng, OWNERS);
+	uint64_t len = lens[test_rng_below(&model->rng, 9)];
+	struct kvp_key key = test_key(number);
+	struct kvp_key parent = test_key(number - number % 16 > 0 ? number - 1 : number + 1);
+	struct kvp_offer offer = {
+		.ns = test_ns,
+		.key = &key,
+		.len = len,
+		.parent = number % 3 == 0 ? NULL : &parent,
+		.touch = {.now_ns = model->ts.now_ns},
+		.owner = owner,
+	};
+	struct model_grant grant = {.number = number, .owner = owner};
+	struct kvp_loc loc;
+	int err;
+
+	if (model->grant_count == GRANTS) {
+		return;
+	}
+	err = kvp_store_offer(model->ts.store, &offer, &grant.grant, &loc);
+	if (err == -KVP_E_EXISTS) {
+		assert_true(model->blocks[number].stored);
+		assert_memory_equal(&loc, &model->blocks[number].loc, sizeof(loc));
+		return;
+	}
+	assert_false(err == 0 && model->blocks[number].stored);
+	assert_int_equal(err == -KVP_E_IN_PROGRESS, grant_of(model, number) != NULL);
+	if (err < 0) {
+		assert_true(
+			err == -KVP_E_BUSY || err == -KVP_E_NO_SPACE || err == -KVP_E_IN_PROGRESS);
+		return;
+	}
+	assert_false(model->fencing[owner]);
+	assert_int_equal(grant.grant.len, len);
+	assert_true(grant.grant.word >> 4 > model->counter);
+	model->counter = grant.grant.word >> 4;
+	assert_int_equal(kvp_entry_word_load(&model->ts.table[grant.grant.slot]), grant.grant.word);
+	model_pages(model, grant.grant.off, len, UINT64_MAX);
+	grant.due_ns = model->ts.now_ns + model->ts.cfg.grant_ns;
+	grant.forgotten = test_rng_below(&model->rng, 30) == 0;
+	model->grants[model->grant_count++] = grant;
+}
+
+static void
+op_commit(struct model *model)
+{
+	struct model_grant grant;
+	struct kvp_loc loc;
+	uint32_t idx;
+	uint32_t owner;
+	int err;
+
+	if (model->grant_count == 0) {
+		return;
+	}
+	idx = test_rng_below(&model->rng, model->grant_count);
+	grant = model->grants[idx];
+	if (grant.forgotten && !grant.dead) {
+		return;
+	}
+	owner = test_rng_below(&model->rng, 20) == 0 ? (grant.owner + 1) % OWNERS : grant.owner;
+	err = test_commit(&model->ts, owner, &grant.grant, &loc);
+	if (owner != grant.owner || grant.dead || model->ts.now_ns >= grant.due_ns) {
+		assert_int_equal(err, -KVP_E_NO_GRANT);
+		return;
+	}
+	assert_int_equal(err, 0);
+	assert_int_equal(loc.off, grant.grant.off);
+	assert_int_equal(loc.word, kvp_word_with(grant.grant.word, KVP_SLOT_VALID));
+	assert_true(model->blocks[grant.number].stored);
+	assert_memory_equal(&model->blocks[grant.number].loc, &loc, sizeof(loc));
+	model->grants[idx] = model->grants[--model->grant_count];
+}
+
+static void
+op_release(struct model *model)
+{
+	uint32_t idx;
+
+	if (model->grant_count == 0) {
+		return;
+	}
+	idx = test_rng_below(&model->rng, model->grant_count);
+	if (model->grants[idx].forgotten && test_rng_below(&model->rng, 8) > 0) {
+		return;
+	}
+	assert_int_equal(kvp_store_release(model->ts.store, model->ts.now_ns,
+				 model->grants[idx].owner, &model->grants[idx].grant),
+		0);
+	grant_drop(model, idx);
+	for (uint32_t owner = 0; owner < OWNERS; owner++) {
+		bool lost = model->fencing[owner];
+
+		for (uint32_t i = 0; i < model->grant_count; i++) {
+			lost = lost || (model->grants[i].owner == owner && model->grants[i].dead);
+		}
+		if (!lost) {
+			model->tells[owner] = 0; /* nothing left to fence for */
+		}
+	}
+}
+
+static void
+op_delete(struct model *model)
+{
+	uint32_t number = test_rng_below(&model->rng, KEYS);
+	struct kvp_key key = test_key(number);
+	bool stored = model->blocks[number].stored;
+	int err = kvp_store_delete(model->ts.store, model->ts.now_ns, test_ns, &key);
+
+	assert_int_equal(err, stored ? 0 : -KVP_E_NOKEY);
+	assert_false(model->blocks[number].stored);
+}
+
+static void
+op_read(struct model *model)
+{
+	uint32_t number = test_rng_below(&model->rng, KEYS);
+	const struct model_block *block = &model->blocks[number];
+	struct kvp_key key = test_key(number);
+	struct kvp_touch touch = {.now_ns = model->ts.now_ns};
+	struct kvp_loc loc;
+	int err = kvp_store_lookup(model->ts.store, test_ns, &key, &loc);
+
+	assert_int_equal(err, block->stored ? 0 : -KVP_E_NOKEY);
+	if (block->stored) {
+		assert_memory_equal(&loc, &block->loc, sizeof(loc));
+		assert_true(test_matches(&model->ts, number, &loc));
+	}
+	kvp_store_touch(model->ts.store, block->loc.slot, block->loc.word, &touch);
+}
+
+static void
+op_fence(struct model *model)
+{
+	uint32_t owner = test_rng_below(&model->rng, OWNERS);
+
+	if (!model->fencing[owner]) {
+		kvp_store_owner_fence(model->ts.store, owner);
+		model->fencing[owner] = true;
+		for (uint32_t i = 0; i < model->grant_count; i++) {
+			if (model->grants[i].owner == owner) {
+				model->grants[i].dead = true;
+			}
+		}
+		return;
+	}
+	kvp_store_owner_fenced(model->ts.store, model->ts.now_ns, owner);
+	model->fencing[owner] = false;
+	model->tells[owner] = 0;
+	for (uint32_t i = 0; i < model->grant_count;) {
+		if (model->grants[i].owner == owner) {
+			grant_drop(model, i);
+		} else {
+			i++;
+		}
+	}
+	assert_int_equal(kvp_store_owner_slots(model->ts.store, owner), 0);
+}
+
+static void
+op_turn(struct model *model)
+{
+	test_turns(&model->ts, model_expired, model);
+	for (uint32_t i = 0; i < model->grant_count; i++) {
+		if (model->ts.now_ns >= model->grants[i].due_ns && !model->grants[i].dead) {
+			model->grants[i].dead = true;
+			assert_true(model->tells[model->grants[i].owner] > 0);
+		}
+	}
+}
+
+static void
+op_any(struct model *model)
+{
+	uint32_t what = test_rng_below(&model->rng, 1000);
+
+	if (what < 350) {
+		op_offer(model);
+	} else if (what < 650) {
+		op_commit(model);
+	} else if (what < 670) {
+		op_release(model);
+	} else if (what < 710) {
+		op_delete(model);
+	} else if (what < 890) {
+		op_read(model);
+	} else if (what < 894) {
+		op_fence(model);
+	} else if (what < 950) {
+		op_turn(model);
+	} else {
+		model->ts.now_ns += test_rng_below(&model->rng, 60 * MS);
+	}
+}
+
+/* The walk gives what the events gave, and the counters add up. */
+static void
+model_check(const struct model *model)
+{
+	struct kvp_store_stats stats = test_stats(&model->ts);
+	struct kvp_store_event event;
+	struct kvp_key key;
+	uint32_t cursor = 0;
+	uint64_t count = 0;
+	uint64_t slots = 0;
+
+	while (kvp_store_next(model->ts.store, &cursor, &event, &key)) {
+		uint64_t number;
+
+		memcpy(&number, event.key->bytes, sizeof(number));
+		assert_true(number < KEYS && model->blocks[number].stored);
+		assert_memory_equal(&event.loc, &model->blocks[number].loc, sizeof(event.loc));
+		assert_true(test_matches(&model->ts, number, &event.loc));
+		count++;
+	}
+	assert_int_equal(count, model->block_count);
+	assert_int_equal(stats.blocks, count);
+	assert_int_equal(stats.puts, model->stored);
+	assert_int_equal(stats.puts, stats.blocks + stats.evicted + stats.deleted);
+	assert_int_equal(stats.bytes_used, model->payload_bytes);
+	assert_int_equal(stats.bytes_total, ARENA_LEN);
+	assert_true(stats.bytes_used + stats.bytes_free <= stats.bytes_total);
+	assert_int_equal(stats.granted + stats.lost, model->grant_count);
+	for (uint32_t owner = 0; owner < OWNERS; owner++) {
+		slots += kvp_store_owner_slots(model->ts.store, owner);
+	}
+	assert_int_equal(slots, model->grant_count);
+}
+
+static void
+run_model(const char *what, uint32_t permille)
+{
+	struct model *model = calloc(1, sizeof(*model));
+	struct kvp_store_stats stats;
+	uint64_t before;
+
+	assert_non_null(model);
+	model->rng = test_rng_open(what);
+	model->ts.cfg.event = model_event;
+	model->ts.cfg.arg = model;
+	test_store_open(&model->ts, ARENA_LEN, SLOTS, permille);
+	before = allocs;
+	for (uint32_t op = 0; op < OPS; op++) {
+		op_any(model);
+		if (op % 500 == 0) {
+			model_check(model);
+		}
+	}
+	assert_int_equal(allocs, before); /* nothing allocates after open */
+	model_check(model);
+	stats = test_stats(&model->ts);
+	printf("puts %" PRIu64 " evicted %" PRIu64 " deleted %" PRIu64 " busy %" PRIu64
+	       " expired %" PRIu64 " refused %" PRIu64 "\n",
+		stats.puts, stats.evicted, stats.deleted, stats.busy, stats.grants_expired,
+		stats.commits_refused);
+	assert_true(stats.evicted > 100 && stats.deleted > 100 && stats.busy > 100);
+	assert_true(stats.grants_expired > 100 && stats.touches > 100);
+	test_store_close(&model->ts);
+	free(model);
+}
+
+static void
+test_on_demand(void **state)
+{
+	(void)state;
+	run_model("store random, on demand", 0);
+}
+
+static void
+test_ahead(void **state)
+{
+	(void)state;
+	run_model("store random, ahead", 100);
+}
+
+/* All blocks can go, so an offer that is repeated each quarantine gets in before long. */
+static void
+test_progress(void **state)
+{
+	static const uint64_t lens[] = {
+		4 * KIB, 64 * KIB, 640256, MLA_LEN, 4 * MIB, 17989632, 128 * MIB};
+	struct test_store ts = {0};
+	struct test_rng rng = test_rng_open("store progress");
+	struct kvp_grant grant;
+	struct kvp_loc loc;
+	uint32_t most = 0;
+	uint64_t sum = 0;
+
+	(void)state;
+	test_store_open(&ts, PROGRESS_ARENA, 140000, 0);
+	for (uint64_t number = 0; number < 100 * PROGRESS; number++) {
+		uint64_t len =
+			lens[number % 100 == 0 ? test_rng_below(&rng, 7) : test_rng_below(&rng, 2)];
+		uint32_t tries = 0;
+
+		while (test_offer(&ts, number, len, 0, &grant, &loc) < 0) {
+			ts.now_ns += ts.cfg.quarantine_ns;
+			tries++;
+			/* Of 4 KiB blocks, the whole arena in steps of 64, and some to wait. */
+			assert_true(tries < PROGRESS_ARENA / (4 * KIB) / 64 + 16);
+		}
+		assert_int_equal(test_commit(&ts, 0, &grant, &loc), 0);
+		most = tries > most ? tries : most;
+		sum += tries;
+	}
+	printf("tries: %u at most, %.3f on average\n", most, (double)sum / (100.0 * PROGRESS));
+	test_store_close(&ts);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_on_demand),
+		cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_progress),
+	};
+
+	return cmocka_run_group_tests_name("store random", tests, NULL, NULL);
+}
