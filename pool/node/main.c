@@ -236,7 +236,7 @@ main_open_rpc(struct kvpoold *self)
 		.log = &self->daemon.log,
 		.self = main_ident(self),
 		.metrics = &self->metrics,
-		.metrics_base = 0,
+		.metrics_base = KVP_NODE_RPC_CONNS,
 	};
 	int err = kvp_metrics_init(&self->metrics, kvp_node_metrics, KVP_NODE_METRIC_COUNT);
 

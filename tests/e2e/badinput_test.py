@@ -91,10 +91,10 @@ def attack(address, data, half_close=False):
         while sock.recv(4096):
             pass
         return "closed"
-    except (BrokenPipeError, ConnectionResetError):
-        return "closed"
     except socket.timeout:
         return "open"
+    except OSError:  # reset, broken pipe, no longer connected: by how far we came
+        return "closed"
     finally:
         sock.close()
 

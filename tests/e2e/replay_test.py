@@ -41,7 +41,8 @@ def infinite_hit_ratio():
 def main():
     with Cluster() as cluster:
         meta = cluster.meta()
-        nodes = [cluster.node(n, [meta], ["--store.dram=96MiB", "--store.slots=24576"])
+        nodes = [cluster.node(n, [meta], ["--store.dram=96MiB", "--store.slots=24576",
+                                         "--index_wait=10s"])
                  for n in ("a", "b")]
         out = os.path.join(cluster.dir, "out.json")
         common = ["--meta=" + meta.address(), "--node=" + nodes[0].address()]

@@ -36,10 +36,10 @@ test_reads(void **state)
 
 	(void)state;
 	assert_int_equal(
-		load_text(
-			"{\"timestamp\":0,\"input_length\":600,\"output_length\":5,\"hash_ids\":[1,2]}\n"
-			"{\"timestamp\":7,\"input_length\":9,\"output_length\":0,\"hash_ids\":[],"
-			"\"session_id\":\"a\"}\n",
+		load_text("{\"timestamp\":0,\"input_length\":600,\"output_length\":5,"
+			  "\"hash_ids\":[1,2]}\n"
+			  "{\"timestamp\":7,\"input_length\":9,\"output_length\":0,\"hash_ids\":[],"
+			  "\"session_id\":\"a\"}\n",
 			0, &trace, error),
 		0);
 	assert_int_equal(trace.request_count, 2);
@@ -60,7 +60,8 @@ test_refuses(void **state)
 		"{\"timestamp\":0,\"input_length\":\"1\",\"output_length\":1,\"hash_ids\":[]}\n",
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[1.5]}\n",
 		"{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"hash_ids\":[-1]}\n",
-		"{\"timestamp\":0,\"input_length\":99999999999,\"output_length\":1,\"hash_ids\":[]}\n",
+		"{\"timestamp\":0,\"input_length\":99999999999,\"output_length\":1,"
+		"\"hash_ids\":[]}\n",
 		"nonsense\n",
 		"[]\n",
 	};
