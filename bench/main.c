@@ -27,7 +27,7 @@ usage_print(FILE *out)
 	}
 	fprintf(out,
 		"kvpool-perf TEST --help tells the options of a test; --version the version.\n"
-		"exit status: 0 passed; 1 a limit was missed; 2 usage; 3 transport; 4 wrong bytes\n");
+		"exit status: 0 passed; 1 limit missed; 2 usage; 3 transport; 4 wrong bytes\n");
 }
 
 static const struct command *

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # One target a decoder. New inputs go to the build tree; corpus/NAME has the seeds.
-foreach(name IN ITEMS frame messages keys announce addr opt entry)
+foreach(name IN ITEMS frame messages keys announce addr opt entry trace)
 	add_executable(fuzz_${name} ${CMAKE_CURRENT_LIST_DIR}/fuzz_${name}.c)
 	set_target_properties(fuzz_${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
@@ -15,3 +15,5 @@ foreach(name IN ITEMS frame messages keys announce addr opt entry)
 	set_tests_properties(fuzz.${name} PROPERTIES TIMEOUT 120 LABELS fuzz
 		ENVIRONMENT ASAN_OPTIONS=quarantine_size_mb=32)
 endforeach()
+target_sources(fuzz_trace PRIVATE ${PROJECT_SOURCE_DIR}/bench/trace.c)
+target_link_libraries(fuzz_trace PRIVATE PkgConfig::jansson PkgConfig::zlib)

@@ -29,6 +29,12 @@
 #define OFI_EQ_EVENTS_MAX     64    /* handled in a row before data moves again */
 #define OFI_RDESC_LEN         24
 
+/* A connection event with the peer's parameter behind it. */
+union ofi_event {
+	struct fi_eq_cm_entry entry;
+	uint8_t room[sizeof(struct fi_eq_cm_entry) + 256];
+};
+
 /* libfabric's few exported functions; the rest goes through its tables. */
 struct ofi_lib {
 	int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,

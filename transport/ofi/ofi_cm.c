@@ -16,12 +16,6 @@
 #include <string.h>
 #include <sys/timerfd.h>
 
-/* An event with the peer's parameter behind it. */
-struct cm_event {
-	struct fi_eq_cm_entry entry;
-	uint8_t param[256];
-};
-
 int
 ofi_info_of(struct ofi_xport *x, const char *addr, uint64_t flags, struct fi_info **ret_info)
 {
@@ -298,7 +292,7 @@ ofi_cm_progress(struct ofi_xport *x)
 {
 	x->eq_check = false;
 	for (int i = 0; i < OFI_EQ_EVENTS_MAX; i++) {
-		struct cm_event event;
+		union ofi_event event;
 		uint32_t type;
 		ssize_t ret = fi_eq_read(x->queue.eq, &type, &event, sizeof(event), 0);
 

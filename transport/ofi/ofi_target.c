@@ -53,11 +53,6 @@ struct ofi_target {
 	struct kvp_thread *thread;
 };
 
-struct target_event {
-	struct fi_eq_cm_entry entry;
-	uint8_t param[256];
-};
-
 static struct ofi_target *
 target_new(struct ofi_xport *x)
 {
@@ -155,7 +150,7 @@ peer_accept(struct ofi_target *t, struct ofi_session *session, struct fi_info *i
 
 /* 0, or why this hello is refused. */
 static int
-hello_check(struct ofi_target *t, const struct target_event *event, size_t len,
+hello_check(struct ofi_target *t, const union ofi_event *event, size_t len,
 	struct ofi_session **ret_session)
 {
 	struct ofi_hello hello;
@@ -178,7 +173,7 @@ hello_check(struct ofi_target *t, const struct target_event *event, size_t len,
 }
 
 static void
-target_connreq(struct ofi_target *t, const struct target_event *event, size_t len)
+target_connreq(struct ofi_target *t, const union ofi_event *event, size_t len)
 {
 	struct ofi_refusal refusal = {.magic = OFI_HELLO_MAGIC};
 	struct ofi_session *session = NULL;
@@ -199,7 +194,7 @@ target_connreq(struct ofi_target *t, const struct target_event *event, size_t le
 static bool
 target_event_next(struct ofi_target *t)
 {
-	struct target_event event;
+	union ofi_event event;
 	uint32_t type;
 	ssize_t ret = fi_eq_read(t->queue.eq, &type, &event, sizeof(event), 0);
 
