@@ -7,7 +7,7 @@ set -euo pipefail
 build=(build-essential cmake ninja-build pkg-config git
 	libfabric-dev libprotobuf-c-dev protobuf-c-compiler libuv1-dev libxxhash-dev libssl-dev
 	libyaml-dev libjansson-dev libmicrohttpd-dev zlib1g-dev
-	liburing-dev)
+	liburing-dev libibverbs-dev librdmacm-dev)
 test=(libcmocka-dev clang clang-format libclang-rt-14-dev iproute2 procps python3 curl)
 
 want=("${build[@]}")
