@@ -14,6 +14,8 @@ enum kvp_cmd_status {
 };
 
 /* argv[0] is the subcommand. They print what they have to say and return the exit status. */
+int kvp_cmd_bw(int argc, char **argv);
+int kvp_cmd_lat(int argc, char **argv);
 int kvp_cmd_replay(int argc, char **argv);
 
 #endif /* KVP_BENCH_CMD_H */

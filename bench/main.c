@@ -14,6 +14,8 @@ struct command {
 };
 
 static const struct command commands[] = {
+	{"bw", "bandwidth of reads and writes, bare or through the pool", kvp_cmd_bw},
+	{"lat", "their latency", kvp_cmd_lat},
 	{"replay", "play a request trace against a running cluster", kvp_cmd_replay},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
