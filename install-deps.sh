@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# install-deps.sh [test]   Installs the Debian packages that the build needs, with "test" also those
-# of the tests. Does nothing, and needs no root, when they are there.
+# install-deps.sh [test|vm]   Installs the Debian packages that the build needs, with "test" also
+# those of the tests, with "vm" those of tests/rdma-vm alone, which are among them. Does nothing, and
+# needs no root, when they are there.
 set -euo pipefail
 
 build=(build-essential cmake ninja-build pkg-config git
@@ -9,6 +10,8 @@ build=(build-essential cmake ninja-build pkg-config git
 	libyaml-dev libjansson-dev libmicrohttpd-dev zlib1g-dev
 	liburing-dev libibverbs-dev librdmacm-dev)
 test=(libcmocka-dev clang clang-format libclang-rt-14-dev iproute2 procps python3 curl)
+# The virtual machine with RDMA devices; on x86_64 only.
+vm=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 ibverbs-providers rdmacm-utils)
 
 want=("${build[@]}")
 if [ "${1:-}" = test ]; then
@@ -16,6 +19,9 @@ if [ "${1:-}" = test ]; then
 	# The compiler runtime that belongs to Debian's default clang; 14 on Debian 12.
 	[ "${VERSION_ID:-12}" = 12 ] || test=("${test[@]/libclang-rt-14-dev/libclang-rt-dev}")
 	want+=("${test[@]}")
+fi
+if [ -n "${1:-}" ] && [ "$(uname -m)" = x86_64 ]; then
+	want+=("${vm[@]}")
 fi
 
 missing=()

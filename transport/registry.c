@@ -9,10 +9,12 @@
 #include <string.h>
 
 extern const struct kvp_xport_ops kvp_xport_shm;
+extern const struct kvp_xport_ops kvp_xport_verbs;
 extern const struct kvp_xport_ops kvp_xport_ofi;
 
 static const struct kvp_xport_ops *const registry[] = {
 	&kvp_xport_shm,
+	&kvp_xport_verbs,
 	&kvp_xport_ofi,
 };
 

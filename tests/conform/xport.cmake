@@ -17,4 +17,5 @@ endfunction()
 
 kvp_xport_test(conform.xport.shm shm)
 kvp_xport_test(conform.xport.ofi ofi)
+kvp_xport_test(conform.xport.verbs verbs)
 kvp_xport_test(conform.xport.fault.ofi ofi XPORT_FAULT)

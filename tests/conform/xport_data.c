@@ -150,9 +150,9 @@ data_large(void **state)
 	(void)state;
 	pair_open(&p, false, TEST_ARENA_LEN);
 	round_trip(&p, 1, 1u << 20, 4096);
-	round_trip(&p, 7, 16u << 20, 12345);
-	round_trip(&p, 1, 64u << 20, 4096);
-	round_trip(&p, 256, 64u << 20, 8191);
+	round_trip(&p, 7, test_many(16u << 20), 12345);
+	round_trip(&p, 1, test_many(64u << 20), 4096);
+	round_trip(&p, 256, test_many(64u << 20), 8191);
 	pair_close(&p);
 }
 
@@ -367,7 +367,7 @@ data_wait(void **state)
 		(void)p.x->ops->poll(p.x, 16);
 		assert_true(tries < 99);
 	}
-	if (!test_is("shm")) {
+	if (!test_is("shm") && !test_is("verbs")) { /* Soft-RoCE often moves data while posting */
 		assert_true(slept > 100);
 	}
 	pair_close(&p);

@@ -34,6 +34,10 @@ bool test_is(const char *name);
 int test_open(struct kvp_xport_cfg cfg, struct kvp_xport **ret_xport);
 struct kvp_xport *test_open_ok(struct kvp_xport *share);
 void test_listen_addr(char addr[KVP_ADDR_LEN_MAX]);
+/* Where targets listen: KVP_TEST_HOST, loopback by default. RDMA devices have no loopback. */
+const char *test_host(void);
+/* n of something that is many for the sake of it; fewer where KVP_TEST_SLOW is set. */
+size_t test_many(size_t n);
 void test_token(uint8_t token[KVP_TOKEN_LEN]);
 void test_fill(void *buf, size_t len, uint64_t seed);
 uint64_t test_sum(const void *buf, size_t len);

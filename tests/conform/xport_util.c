@@ -47,6 +47,20 @@ test_open_ok(struct kvp_xport *share)
 	return x;
 }
 
+const char *
+test_host(void)
+{
+	const char *host = getenv("KVP_TEST_HOST");
+
+	return host != NULL ? host : "127.0.0.1";
+}
+
+size_t
+test_many(size_t n)
+{
+	return getenv("KVP_TEST_SLOW") != NULL ? (n + 3) / 4 : n;
+}
+
 void
 test_listen_addr(char addr[KVP_ADDR_LEN_MAX])
 {
@@ -56,7 +70,7 @@ test_listen_addr(char addr[KVP_ADDR_LEN_MAX])
 		(void)snprintf(
 			addr, KVP_ADDR_LEN_MAX, "%s/%d-%u.sock", test_dir, getpid(), count++);
 	} else {
-		(void)snprintf(addr, KVP_ADDR_LEN_MAX, "127.0.0.1:0");
+		(void)snprintf(addr, KVP_ADDR_LEN_MAX, "%s:0", test_host());
 	}
 }
 
