@@ -428,6 +428,57 @@ data_ordered(void **state)
 	pair_close(&p);
 }
 
+/* A connection ended in the middle of a read: its memory stays alone from then on, and what others
+ * of the same transport do afterwards is not mixed up. */
+static void
+data_cut_in_read(void **state)
+{
+	const size_t len = 32u << 20;
+	const size_t part = 4u << 20;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, true, len);
+	for (uint32_t round = 0; round < 8; round++) {
+		struct kvp_seg whole = {.mr = p.buf.mr, .addr = pair_at(&p, 0), .len = len};
+		volatile char *first = pair_at(&p, 0);
+		struct test_io t[4];
+		uint64_t sums[4];
+
+		test_child_ask(&p.child, &(struct test_cmd){.op = CMD_FILL, .len = len, .seed = 5});
+		memset(pair_at(&p, 0), 0, len);
+		test_io_init(&t[0]);
+		assert_int_equal(
+			p.x->ops->read(p.conn, &whole, 1, &p.read_desc, 0, &t[0].io), 0);
+		for (uint32_t n = 0; n < 100000 && t[0].done == 0 && *first == 0; n++) {
+			(void)p.x->ops->poll(p.x, 64);
+		}
+		p.x->ops->disconnect(p.conn);
+		(void)test_io_wait(p.x, &t[0]);
+		p.conn = test_connect_ok(p.x, p.addr, p.token);
+		for (uint32_t i = 0; i < 4; i++) {
+			struct kvp_seg seg = {
+				.mr = p.buf.mr, .addr = pair_at(&p, i * part), .len = part};
+
+			test_fill(pair_at(&p, i * part), part, 100 * round + i);
+			sums[i] = test_sum(pair_at(&p, i * part), part);
+			test_io_init(&t[i]);
+			assert_int_equal(p.x->ops->write(p.conn, &seg, 1, &p.write_desc, i * part,
+						 &t[i].io),
+				0);
+		}
+		for (uint32_t i = 0; i < 4; i++) {
+			struct test_reply reply;
+
+			assert_int_equal(test_io_wait(p.x, &t[i]), 0);
+			reply = test_child_ask(&p.child,
+				&(struct test_cmd){.op = CMD_SUM, .off = i * part, .len = part});
+			assert_true(reply.value == sums[i]);
+		}
+	}
+	pair_close(&p);
+}
+
 const struct CMUnitTest xport_data_tests[] = {
 	cmocka_unit_test(data_round_trip_child),
 	cmocka_unit_test(data_round_trip_here),
@@ -439,5 +490,6 @@ const struct CMUnitTest xport_data_tests[] = {
 	cmocka_unit_test(data_wait),
 	cmocka_unit_test(data_share),
 	cmocka_unit_test(data_ordered),
+	cmocka_unit_test(data_cut_in_read),
 };
 const size_t xport_data_count = sizeof(xport_data_tests) / sizeof(xport_data_tests[0]);

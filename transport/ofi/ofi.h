@@ -96,8 +96,8 @@ struct ofi_xport {
 	uint32_t iov_max;
 	uint64_t msg_len_max;
 
-	struct ofi_queue queue;
-	int epoll_fd;  /* both queues and the timer */
+	struct ofi_queue queue; /* of events only: each connection has a completion queue */
+	int epoll_fd;           /* all queues and the timer */
 	int timer_fd;  /* runs out with the oldest connection attempt */
 	bool eq_check; /* the event queue may hold something */
 	uint32_t poll_count;
@@ -105,6 +105,7 @@ struct ofi_xport {
 	uint32_t conn_count;
 	uint32_t conn_gen;          /* of the last connection made */
 	struct kvp_list connecting; /* ofi_conn.link, oldest first */
+	struct kvp_list open;       /* ofi_conn.open_link: those with an endpoint */
 	struct kvp_list ready;      /* kvp_io.link: status is set, done() is due */
 	struct ofi_target *target;  /* NULL until listen() */
 };
@@ -115,6 +116,12 @@ enum ofi_conn_state { OFI_CONNECTING, OFI_UP, OFI_DEAD };
 struct ofi_conn {
 	struct ofi_xport *x;
 	struct fid_ep *ep; /* NULL when DEAD */
+	/* Its own, gone with the endpoint: closing one in the middle of a read leaves libfabric
+	 * 1.17's tcp provider with the same transfer twice in the free list of its queue (freed
+	 * from the list of reads and as the one being received), so two later operations of any
+	 * endpoint on that queue would share it. */
+	struct fid_cq *cq; /* NULL when DEAD */
+	int cq_fd;         /* owned by libfabric */
 	enum ofi_conn_state state;
 	bool gone; /* disconnect() was called; freed with the last io */
 	uint32_t idx;
@@ -123,6 +130,7 @@ struct ofi_conn {
 	uint32_t io_count;      /* posted or in xport.ready */
 	uint32_t slot_count;    /* free ones */
 	struct kvp_list link;   /* in xport.connecting */
+	struct kvp_list open_link;
 	struct kvp_list posted; /* kvp_io.link */
 	uint64_t deadline_ns;
 	struct kvp_io *connect_io;
@@ -161,8 +169,10 @@ int ofi_open(const struct kvp_xport_cfg *cfg, struct kvp_xport **ret_xport);
 void ofi_close(struct kvp_xport *xport);
 /* libfabric's positive or negative code as ours. */
 int ofi_error(int fi_err);
+/* cq_len 0: no completion queue. */
 int ofi_queue_open(struct ofi_domain *dom, size_t cq_len, const struct kvp_log *log,
 	struct ofi_queue *ret_queue);
+int ofi_cq_open(struct ofi_domain *dom, size_t len, struct fid_cq **ret_cq, int *ret_fd);
 void ofi_queue_close(struct ofi_queue *queue);
 
 /* ofi_mr.c */

@@ -11,9 +11,11 @@
 #include "hal/base/assert.h"
 #include "hal/base/err.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
 
 int
@@ -92,6 +94,7 @@ conn_new(struct ofi_xport *x)
 	conn->gen = ++x->conn_gen;
 	conn->credits = x->credits_max;
 	kvp_list_init(&conn->link);
+	kvp_list_init(&conn->open_link);
 	kvp_list_init(&conn->posted);
 	x->conns[idx] = conn;
 	x->conn_count++;
@@ -111,6 +114,22 @@ ofi_conn_free(struct ofi_conn *conn)
 	free(conn);
 }
 
+/* From here on no memory is touched. */
+static void
+conn_ep_close(struct ofi_conn *conn)
+{
+	kvp_list_remove(&conn->open_link);
+	if (conn->ep != NULL) {
+		kvp_assert(fi_close(&conn->ep->fid) == 0);
+		conn->ep = NULL;
+	}
+	if (conn->cq != NULL) {
+		(void)epoll_ctl(conn->x->epoll_fd, EPOLL_CTL_DEL, conn->cq_fd, NULL); /* is in it */
+		kvp_assert(fi_close(&conn->cq->fid) == 0);
+		conn->cq = NULL;
+	}
+}
+
 void
 ofi_conn_fail(struct ofi_conn *conn, int status, int prov_err)
 {
@@ -126,8 +145,7 @@ ofi_conn_fail(struct ofi_conn *conn, int status, int prov_err)
 	}
 	conn->state = OFI_DEAD;
 	conn->connect_io = NULL;
-	kvp_assert(fi_close(&conn->ep->fid) == 0); /* from here on no memory is touched */
-	conn->ep = NULL;
+	conn_ep_close(conn);
 	while ((node = kvp_list_pop_front(&conn->posted)) != NULL) {
 		struct kvp_io *io = kvp_container_of(node, struct kvp_io, link);
 
@@ -163,16 +181,21 @@ conn_start(struct ofi_conn *conn, struct fi_info *info, const uint8_t token[KVP_
 {
 	struct ofi_xport *x = conn->x;
 	struct ofi_hello hello = {.magic = OFI_HELLO_MAGIC, .version = OFI_HELLO_VERSION};
-	int ret;
+	struct epoll_event event = {.events = EPOLLIN};
+	int ret = ofi_cq_open(x->dom, x->credits_max, &conn->cq, &conn->cq_fd);
 
 	memcpy(hello.token, token, sizeof(hello.token));
-	ret = fi_endpoint(x->dom->domain, info, &conn->ep, conn);
-	if (ret != 0) {
-		return ret;
+	if (ret == 0 && epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, conn->cq_fd, &event) != 0) {
+		ret = -errno;
 	}
-	ret = fi_ep_bind(conn->ep, &x->queue.eq->fid, 0);
 	if (ret == 0) {
-		ret = fi_ep_bind(conn->ep, &x->queue.cq->fid, FI_TRANSMIT | FI_RECV);
+		ret = fi_endpoint(x->dom->domain, info, &conn->ep, conn);
+	}
+	if (ret == 0) {
+		ret = fi_ep_bind(conn->ep, &x->queue.eq->fid, 0);
+	}
+	if (ret == 0) {
+		ret = fi_ep_bind(conn->ep, &conn->cq->fid, FI_TRANSMIT | FI_RECV);
 	}
 	if (ret == 0) {
 		ret = fi_enable(conn->ep);
@@ -181,10 +204,11 @@ conn_start(struct ofi_conn *conn, struct fi_info *info, const uint8_t token[KVP_
 		ret = fi_connect(conn->ep, info->dest_addr, &hello, sizeof(hello));
 	}
 	if (ret != 0) {
-		kvp_assert(fi_close(&conn->ep->fid) == 0);
-		conn->ep = NULL;
+		conn_ep_close(conn);
+		return ret;
 	}
-	return ret;
+	kvp_list_push_back(&x->open, &conn->open_link);
+	return 0;
 }
 
 int

@@ -161,27 +161,41 @@ err_unref:
 }
 
 int
+ofi_cq_open(struct ofi_domain *dom, size_t len, struct fid_cq **ret_cq, int *ret_fd)
+{
+	struct fi_cq_attr attr = {
+		.size = len, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
+	struct fid_cq *cq;
+	int ret = fi_cq_open(dom->domain, &attr, &cq, NULL);
+
+	if (ret != 0) {
+		return ret;
+	}
+	ret = fi_control(&cq->fid, FI_GETWAIT, ret_fd);
+	if (ret != 0) {
+		(void)fi_close(&cq->fid); /* nobody uses it */
+		return ret;
+	}
+	*ret_cq = cq;
+	return 0;
+}
+
+int
 ofi_queue_open(struct ofi_domain *dom, size_t cq_len, const struct kvp_log *log,
 	struct ofi_queue *ret_queue)
 {
 	struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
-	struct fi_cq_attr cq_attr = {
-		.size = cq_len, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
 	struct ofi_queue queue = {.eq_fd = -1, .cq_fd = -1};
 	const char *what = "event queue";
 	int ret = fi_eq_open(dom->fabric, &eq_attr, &queue.eq, NULL);
 
-	if (ret == 0) {
+	if (ret == 0 && cq_len > 0) {
 		what = "completion queue";
-		ret = fi_cq_open(dom->domain, &cq_attr, &queue.cq, NULL);
+		ret = ofi_cq_open(dom, cq_len, &queue.cq, &queue.cq_fd);
 	}
 	if (ret == 0) {
 		what = "descriptor of the event queue";
 		ret = fi_control(&queue.eq->fid, FI_GETWAIT, &queue.eq_fd);
-	}
-	if (ret == 0) {
-		what = "descriptor of the completion queue";
-		ret = fi_control(&queue.cq->fid, FI_GETWAIT, &queue.cq_fd);
 	}
 	if (ret != 0) {
 		kvp_warn(log, "ofi %s: %s", what, ofi_lib()->strerror(-ret));
@@ -208,7 +222,6 @@ ofi_queue_close(struct ofi_queue *queue)
 static int
 wait_open(struct ofi_xport *x)
 {
-	const int fds[2] = {x->queue.eq_fd, x->queue.cq_fd};
 	struct epoll_event event = {.events = EPOLLIN};
 
 	x->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -216,13 +229,9 @@ wait_open(struct ofi_xport *x)
 	if (x->epoll_fd < 0 || x->timer_fd < 0) {
 		return -errno;
 	}
-	if (epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, x->timer_fd, &event) != 0) {
+	if (epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, x->timer_fd, &event) != 0 ||
+		epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, x->queue.eq_fd, &event) != 0) {
 		return -errno;
-	}
-	for (int i = 0; i < 2; i++) {
-		if (epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, fds[i], &event) != 0) {
-			return -errno;
-		}
 	}
 	return 0;
 }
@@ -283,6 +292,7 @@ ofi_open(const struct kvp_xport_cfg *cfg, struct kvp_xport **ret_xport)
 	x->epoll_fd = -1;
 	x->timer_fd = -1;
 	kvp_list_init(&x->connecting);
+	kvp_list_init(&x->open);
 	kvp_list_init(&x->ready);
 	x->provider = strdup(provider);
 	x->device = cfg->device != NULL ? strdup(cfg->device) : NULL;
@@ -299,7 +309,7 @@ ofi_open(const struct kvp_xport_cfg *cfg, struct kvp_xport **ret_xport)
 		ret = -ENOMEM;
 		goto err_close;
 	}
-	ret = ofi_queue_open(x->dom, 4096, cfg->log, &x->queue);
+	ret = ofi_queue_open(x->dom, 0, cfg->log, &x->queue);
 	if (ret != 0) {
 		goto err_close;
 	}

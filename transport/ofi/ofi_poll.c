@@ -12,23 +12,26 @@
 #define POLL_ENTRIES_MAX 16  /* taken from the completion queue at once */
 #define POLL_EQ_EVERY    64u /* polls between two looks at the event queue, when nothing is known */
 
-/* Reads the completion queue until it is empty or n completions are ready. */
+/* One read of a connection's completion queue. An error ends the connection and its queue. */
 static void
-poll_cq(struct ofi_xport *x)
+poll_cq(struct ofi_xport *x, struct ofi_conn *conn)
 {
 	struct fi_cq_entry entries[POLL_ENTRIES_MAX];
-	ssize_t n = fi_cq_read(x->queue.cq, entries, POLL_ENTRIES_MAX);
+	ssize_t n = fi_cq_read(conn->cq, entries, POLL_ENTRIES_MAX);
 
 	while (n == -FI_EAVAIL) {
 		struct fi_cq_err_entry err = {0};
 
-		if (fi_cq_readerr(x->queue.cq, &err, 0) <= 0) {
+		if (fi_cq_readerr(conn->cq, &err, 0) <= 0) {
 			return;
 		}
 		x->eq_check = true;
 		ofi_io_complete(x, (uint64_t)(uintptr_t)err.op_context,
 			err.err != 0 ? err.err : FI_EIO, err.prov_errno);
-		n = fi_cq_read(x->queue.cq, entries, POLL_ENTRIES_MAX);
+		if (conn->cq == NULL) {
+			return;
+		}
+		n = fi_cq_read(conn->cq, entries, POLL_ENTRIES_MAX);
 	}
 	for (ssize_t i = 0; i < n; i++) {
 		ofi_io_complete(x, (uint64_t)(uintptr_t)entries[i].op_context, 0, 0);
@@ -59,7 +62,9 @@ ofi_poll(struct kvp_xport *xport, uint32_t max)
 		ofi_cm_progress(x);
 	}
 	if (kvp_list_empty(&x->ready)) {
-		poll_cq(x);
+		kvp_list_for_each_safe (node, &x->open) {
+			poll_cq(x, kvp_container_of(node, struct ofi_conn, open_link));
+		}
 	}
 	while (done < max) {
 		struct kvp_list *node = kvp_list_pop_front(&x->ready);
@@ -77,10 +82,16 @@ int
 ofi_wait_fd(struct kvp_xport *xport)
 {
 	struct ofi_xport *x = ofi_of(xport);
-	struct fid *fids[2] = {&x->queue.cq->fid, &x->queue.eq->fid};
+	struct fid *eq = &x->queue.eq->fid;
+	bool ready = !kvp_list_empty(&x->ready);
 
-	/* The event queue second: progress of the first may write to it. */
-	if (!kvp_list_empty(&x->ready) || fi_trywait(x->dom->fabric, fids, 2) != 0) {
+	kvp_list_for_each (node, &x->open) {
+		struct fid *cq = &kvp_container_of(node, struct ofi_conn, open_link)->cq->fid;
+
+		ready = ready || fi_trywait(x->dom->fabric, &cq, 1) != 0;
+	}
+	/* The event queue last: progress of the others may write to it. */
+	if (ready || fi_trywait(x->dom->fabric, &eq, 1) != 0) {
 		x->eq_check = true;
 		return -EAGAIN;
 	}
