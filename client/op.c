@@ -366,7 +366,7 @@ kvp_oper_call(struct kvp_oper *oper, const struct kvp_oper_call *what)
 	call->item_count = what->item_count;
 	call->session_seq = what->session_seq;
 	call->avoid = what->avoid;
-	call->deadline_ns = oper->deadline_ns;
+	call->deadline_ns = oper->deadline_ns + what->linger_ns;
 	if (what->to == KVP_TO_NODE || what->to == KVP_TO_SESSION) {
 		call->peer = kvp_peers_ref(cq->client->peers, what->number);
 		kvp_assert(call->peer != NULL); /* numbers come from the table */

@@ -105,6 +105,7 @@ struct kvp_oper_call {
 	uint32_t number;             /* NODE: which */
 	uint32_t session_seq;        /* NODE */
 	uint32_t avoid;              /* META */
+	uint64_t linger_ns;          /* its answer is taken so long after the deadline: orphan() */
 	const ProtobufCMessage *msg; /* NULL: nothing to send */
 	uint32_t *items;
 	uint32_t item_count;

@@ -77,7 +77,8 @@ offer_add(struct kvp_oper *oper, struct offer_build *build, uint32_t idx)
 	put_item(oper, idx)->phase = PUT_ITEM_OFFERED;
 }
 
-/* An OFFER that nobody waits for any more was granted: give that back. */
+/* An OFFER that nobody waits for any more was granted: give that back. Left alone the grant would
+ * keep the key from everybody until it runs out, and then end our whole session. */
 static void
 offer_orphan(struct kvp_call *call)
 {
@@ -110,6 +111,7 @@ offer_send(struct kvp_oper *oper, const struct kvp_offer *offer, struct offer_bu
 		.type = KVP_RPC_OFFER,
 		.number = put->home,
 		.session_seq = put->session_seq,
+		.linger_ns = put->grant_ms * KVP_NS_PER_MS,
 		.msg = &msg.base,
 		.items = build->idxs,
 		.item_count = build->count,

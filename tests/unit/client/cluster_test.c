@@ -700,6 +700,35 @@ test_two_nodes(void **state)
 	}
 }
 
+/* An offer that is answered after the put gave up: the grant is given back, so that neither the key
+ * stays taken nor the session ends with it. */
+static void
+test_late_offer(void **state)
+{
+	struct kvp_item item = {.key = "b", .key_len = 1, .seg_count = 1};
+	struct kvp_batch batch = {
+		.op = KVP_PUT, .items = &item, .item_count = 1, .deadline_ms = 200};
+	struct world world;
+	struct iovec seg;
+
+	(void)state;
+	world_open(&world, "auto", KVP_VERIFY_ALWAYS, &(struct cluster_cfg){0});
+	fill(world.memory, BLOCK_LEN, 1);
+	assert_int_equal(kvp_put(world.client, &world.ns, "a", 1, world.memory, BLOCK_LEN), 0);
+	seg = (struct iovec){world.memory, BLOCK_LEN};
+	item.segs = &seg;
+	batch.ns = &world.ns;
+	cluster_freeze(&world.cluster.nodes[0].loop);
+	(void)kvp_run(world.client, &batch, NULL);
+	assert_int_equal(item.status, -KVP_E_TIMEOUT);
+	cluster_thaw();
+	poll(NULL, 0, 100);
+	batch.deadline_ms = 2000; /* less than a grant */
+	(void)kvp_run(world.client, &batch, NULL);
+	assert_int_equal(item.status, 0);
+	world_close(&world);
+}
+
 /* Its loop stands still: puts end by their deadlines; warm gets need no loop and go on. */
 static void
 test_node_frozen(void **state)
@@ -847,6 +876,7 @@ main(void)
 		cmocka_unit_test(test_node_restarts),
 		cmocka_unit_test(test_node_silent),
 		cmocka_unit_test(test_two_nodes),
+		cmocka_unit_test(test_late_offer),
 		cmocka_unit_test(test_node_frozen),
 		cmocka_unit_test(test_meta_dies),
 		cmocka_unit_test(test_large_and_small),
