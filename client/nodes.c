@@ -505,6 +505,19 @@ nodes_call_home(struct kvp_nodes *nodes, struct kvp_call *call)
 	}
 }
 
+/* A write of this session failed half way: until the node has fenced the session, nobody gets the
+ * slot or, as the grant is open, the key. The end of the control connection makes it do so. */
+static void
+nodes_renew(struct kvp_call *call)
+{
+	struct kvp_peer *peer = call->peer;
+
+	if (peer->tie != NULL && kvp_peer_session_seq(peer) == call->session_seq) {
+		kvp_tie_renew(&peer->tie->tie);
+	}
+	kvp_call_answer(call, 0, NULL, 0);
+}
+
 void
 kvp_nodes_call(struct kvp_nodes *nodes, struct kvp_call *call)
 {
@@ -512,6 +525,10 @@ kvp_nodes_call(struct kvp_nodes *nodes, struct kvp_call *call)
 
 	if (call->to == KVP_TO_HOME) {
 		nodes_call_home(nodes, call);
+		return;
+	}
+	if (call->to == KVP_TO_RENEW) {
+		nodes_renew(call);
 		return;
 	}
 	if (peer->gone || (peer->tie == NULL && peer->addr[0] == '\0')) {

@@ -7,7 +7,7 @@
  * A grant holds for the session and the connection it was given for: when that connection ends,
  * grants not written yet are released and their items offered again. A commit is sent only after
  * the write's completion, which says that the bytes are visible at the node. A grant whose write
- * failed is not released: the node fences its connection before it reuses the slot.
+ * failed is not released: the session is ended, so that the node fences it and frees slot and key.
  *
  * put_step() is the only function that changes the state. Answers move items between queues and
  * let it be stepped.
@@ -283,6 +283,9 @@ put_land(struct kvp_oper *oper)
 
 		oper->batch.items[idx].local = unit->local;
 		kvp_unit_give(unit);
+		if (status < 0) {
+			kvp_put_renew(oper->cq->client, put->home, put->session_seq);
+		}
 		if (oper->end != 0) {
 			put_ungrant(oper, idx);
 			kvp_put_finish(oper, idx, oper->end);

@@ -108,6 +108,8 @@ void kvp_commit_end(struct kvp_commit_reader *reader);
 /* Gives grants back, without waiting for an answer. */
 void kvp_put_release(struct kvp_client *client, uint32_t number, uint32_t session_seq,
 	const struct kvp_grant *grants, uint32_t count);
+/* Has the node fence this session, for writes of it that failed half way; once a session. */
+void kvp_put_renew(struct kvp_client *client, uint32_t number, uint32_t session_seq);
 /* Notes where an item of the home node lies, in the cache and in its medium. */
 void kvp_put_cache(struct kvp_oper *oper, uint32_t idx, const struct kvp_loc *loc);
 

@@ -432,6 +432,22 @@ kvp_put_release(struct kvp_client *client, uint32_t number, uint32_t session_seq
 }
 
 void
+kvp_put_renew(struct kvp_client *client, uint32_t number, uint32_t session_seq)
+{
+	struct kvp_peer *peer = kvp_peers_ref(client->peers, number);
+	struct kvp_call *call =
+		peer != NULL ? kvp_call_new(client, NULL, KVP_TO_RENEW, 0, NULL, 0) : NULL;
+
+	if (call == NULL) {
+		kvp_peer_unref(peer);
+		return; /* the grant runs out by itself, and the session with it */
+	}
+	call->peer = peer;
+	call->session_seq = session_seq;
+	kvp_call_post(call);
+}
+
+void
 kvp_put_cache(struct kvp_oper *oper, uint32_t idx, const struct kvp_loc *loc)
 {
 	struct put *put = oper->head;

@@ -139,6 +139,13 @@ kvp_tie_reopen(struct kvp_tie *tie)
 }
 
 void
+kvp_tie_renew(struct kvp_tie *tie)
+{
+	tie->reopen = true;
+	tie_beat_in(tie, 0);
+}
+
+void
 kvp_tie_close(struct kvp_tie *tie)
 {
 	struct kvp_rpc *rpc = tie->client->rpc;

@@ -34,6 +34,8 @@ struct kvp_tie {
 int kvp_tie_open(struct kvp_tie *tie);
 /* Ends this connection and makes another, at the next beat: not more than one a second. */
 void kvp_tie_reopen(struct kvp_tie *tie);
+/* The same without waiting for the beat. Not from within a callback of its link. */
+void kvp_tie_renew(struct kvp_tie *tie);
 /* Pending calls are answered before it returns. Not from within a callback of its link. */
 void kvp_tie_close(struct kvp_tie *tie);
 
