@@ -474,6 +474,7 @@ sim_cluster_run(const struct sim_run_cfg *cfg, struct sim_outcome *ret_outcome)
 	c->log = (struct kvp_log){.level = KVP_LOG_DEBUG, .sink = log_print, .arg = c};
 	c->log_to = getenv("KVP_TEST_VERBOSE") != NULL ? &c->log : NULL;
 	sim_init(&c->sim, cfg->seed);
+	c->sim.slow = cfg->faults;
 	kvp_assert(kvp_namespace_make(&desc, &c->ns) == 0);
 	for (uint32_t i = 0; i < 2 * KEYS; i++) {
 		kvp_chain_keys(&c->ns, NULL, &i, 1, 1, &c->keys[i]);

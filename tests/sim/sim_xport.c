@@ -14,6 +14,8 @@
 
 #define PIECE_LEN_MAX 4096u
 #define TOKENS_MAX    64u
+#define SLOW_ONE_IN   8u              /* operations: a retransmission, a busy link */
+#define SLOW_NS_MAX   (25000000ull)   /* longer than the quarantine of the simulated nodes */
 
 struct sim_xport {
 	struct kvp_xport pub;
@@ -273,6 +275,7 @@ pieces_make(struct kvp_conn *conn, struct kvp_io *io, uint8_t *local, uint8_t *r
 	bool write)
 {
 	struct sim *sim = conn->xport->sim;
+	uint64_t ns_max = (io->prov[3] & 1) != 0 ? SLOW_NS_MAX : sim->piece_ns_max;
 
 	while (len > 0) {
 		struct piece *piece = calloc(1, sizeof(*piece));
@@ -285,7 +288,7 @@ pieces_make(struct kvp_conn *conn, struct kvp_io *io, uint8_t *local, uint8_t *r
 			.src = write ? local : remote,
 			.len = n};
 		io->prov[1]++;
-		sim_after(sim, 1 + sim_below(sim, sim->piece_ns_max), piece_land, piece);
+		sim_after(sim, 1 + sim_below(sim, ns_max), piece_land, piece);
 		local += n;
 		remote += n;
 		len -= n;
@@ -313,6 +316,7 @@ post(struct kvp_conn *conn, const struct kvp_seg *segs, uint32_t count,
 	io->prov[0] = (uintptr_t)conn;
 	io->prov[1] = 0;
 	io->prov[2] = 0;
+	io->prov[3] = conn->xport->sim->slow && sim_below(conn->xport->sim, SLOW_ONE_IN) == 0;
 	conn->posted++;
 	for (uint32_t i = 0; i < count; i++) {
 		pieces_make(conn, io, segs[i].addr, (uint8_t *)(uintptr_t)desc[0] + off,
