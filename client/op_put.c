@@ -287,6 +287,10 @@ put_land(struct kvp_oper *oper)
 			kvp_put_renew(oper->cq->client, put->home, put->session_seq);
 		}
 		if (oper->end != 0) {
+			if (status == 0) { /* written, too late to commit: nothing can land now */
+				kvp_put_release(oper->cq->client, put->home, put->session_seq,
+					&put_item(oper, idx)->grant, 1);
+			}
 			put_ungrant(oper, idx);
 			kvp_put_finish(oper, idx, oper->end);
 		} else if (status < 0) {
