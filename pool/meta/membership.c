@@ -80,9 +80,32 @@ member_detach(struct kvp_membership *ms, struct kvp_member *member)
 	}
 }
 
+/* Not vouched for until it joins again. */
+static void
+missed_add(struct kvp_membership *ms, const uint8_t id[KVP_ID_LEN])
+{
+	if (ms->missed_count == KVP_MEMBERS_MISSED_MAX) {
+		ms->missed_count--;
+		memmove(ms->missed[0], ms->missed[1], ms->missed_count * sizeof(ms->missed[0]));
+	}
+	memcpy(ms->missed[ms->missed_count++], id, KVP_ID_LEN);
+}
+
+static void
+missed_remove(struct kvp_membership *ms, const uint8_t id[KVP_ID_LEN])
+{
+	for (uint16_t i = 0; i < ms->missed_count; i++) {
+		if (memcmp(ms->missed[i], id, KVP_ID_LEN) == 0) {
+			memcpy(ms->missed[i], ms->missed[--ms->missed_count], KVP_ID_LEN);
+			return;
+		}
+	}
+}
+
 static void
 member_forget(struct kvp_membership *ms, struct kvp_member *member)
 {
+	missed_add(ms, member->info.id);
 	member_detach(ms, member);
 	id_unlink(ms, member);
 	kvp_directory_drop(ms->dir, kvp_member_idx(ms, member));
@@ -176,6 +199,7 @@ kvp_membership_join(struct kvp_membership *ms, uint64_t now_ns, const struct kvp
 		member->whole = false;
 		member->applied = 0;
 	}
+	missed_remove(ms, info->id);
 	member->snapshot_open = false; /* what a lost connection began ends with it */
 	member->state = KVP_MEMBER_LIVE;
 	member->info = *info;
@@ -316,6 +340,12 @@ kvp_member_in_step(
 	       now_ns - member->heard_ns <= 2 * ms->heartbeat_ns;
 }
 
+bool
+kvp_membership_is_young(const struct kvp_membership *ms, uint64_t now_ns)
+{
+	return now_ns < ms->young_ns;
+}
+
 void
 kvp_membership_init(struct kvp_membership *ms, uint64_t now_ns)
 {
@@ -323,4 +353,5 @@ kvp_membership_init(struct kvp_membership *ms, uint64_t now_ns)
 	kvp_assert(ms->heartbeat_ns > 1 && ms->suspect_ns >= ms->heartbeat_ns);
 	kvp_assert(ms->forget_ns >= ms->suspect_ns);
 	ms->tick_ns = now_ns;
+	ms->young_ns = now_ns + ms->suspect_ns;
 }

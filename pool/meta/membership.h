@@ -47,6 +47,9 @@ struct kvp_member {
 	uint16_t chain_next; /* by id, 1-based; 0 ends */
 };
 
+/* Nodes that were forgotten and have not come back: other metas may still hear them. */
+#define KVP_MEMBERS_MISSED_MAX 64u
+
 struct kvp_membership {
 	struct kvp_rpc *rpc; /* to close connections of who is not believed any more */
 	struct kvp_directory *dir;
@@ -55,9 +58,12 @@ struct kvp_membership {
 	uint64_t heartbeat_ns;
 	uint64_t suspect_ns;
 	uint64_t forget_ns;
-	uint64_t tick_ns; /* the last tick */
-	uint64_t woke_ns; /* the last waking; 0: never slept */
-	uint16_t high;    /* members ever used */
+	uint64_t tick_ns;  /* the last tick */
+	uint64_t woke_ns;  /* the last waking; 0: never slept */
+	uint64_t young_ns; /* until then nodes may still be on their way to this meta */
+	uint16_t high;     /* members ever used */
+	uint16_t missed_count;
+	uint8_t missed[KVP_MEMBERS_MISSED_MAX][KVP_ID_LEN]; /* the oldest goes when it is full */
 	uint16_t buckets[KVP_NODES_MAX];
 	struct kvp_member members[KVP_NODES_MAX];
 };
@@ -93,6 +99,9 @@ uint64_t kvp_membership_period_ns(const struct kvp_membership *ms);
 /* What is said of the member's blocks is all that its node has told anybody by now. */
 bool kvp_member_in_step(
 	const struct kvp_membership *ms, const struct kvp_member *member, uint64_t now_ns);
+
+/* True for so long after the start that every node that lives has had time to join. */
+bool kvp_membership_is_young(const struct kvp_membership *ms, uint64_t now_ns);
 
 static inline uint16_t
 kvp_member_idx(const struct kvp_membership *ms, const struct kvp_member *member)

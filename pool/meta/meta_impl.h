@@ -10,7 +10,7 @@
 #include "transport/proto/kvpool.pb-c.h"
 
 #define META_FENCES_MAX KVP_NODES_MAX
-#define META_BEHIND_MAX (KVP_NODES_MAX + META_FENCES_MAX)
+#define META_BEHIND_MAX (KVP_NODES_MAX + META_FENCES_MAX + KVP_MEMBERS_MISSED_MAX + 1)
 
 /* Where a lookup puts its answer together; one at a time. */
 struct meta_lookup_scratch {

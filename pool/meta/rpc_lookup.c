@@ -123,9 +123,12 @@ fence_passed(const struct kvp_member *member, const Kvp__Fence *fence)
 		       member->applied >= fence->sequence);
 }
 
+/* Nodes for which this meta cannot say "no": those it is not in step with, those it lost, and after
+ * its start those that may not have joined yet, for which an id of zeros stands. */
 static void
 lookup_behind(struct lookup *lookup, const Kvp__Lookup *req)
 {
+	static const uint8_t nobody[KVP_ID_LEN];
 	struct kvp_membership *ms = &lookup->meta->ms;
 	bool *is_behind = lookup->scratch->is_behind;
 
@@ -138,6 +141,12 @@ lookup_behind(struct lookup *lookup, const Kvp__Lookup *req)
 		if (is_behind[i]) {
 			behind_add(lookup, member->info.id);
 		}
+	}
+	for (uint16_t i = 0; i < ms->missed_count; i++) {
+		behind_add(lookup, ms->missed[i]);
+	}
+	if (kvp_membership_is_young(ms, lookup->now_ns)) {
+		behind_add(lookup, nobody);
 	}
 	for (size_t i = 0; i < req->n_fences; i++) {
 		const Kvp__Fence *fence = req->fences[i];
