@@ -85,4 +85,19 @@ kvp_node_now(const struct kvp_node *node)
 	return kvp_now_ns(node->cfg.env);
 }
 
+/*
+ * After work on the store whose time was read as began_ns. A reader trusts evicted bytes for half a
+ * quarantine; if this process stood still between reading the clock and evicting, their quarantine
+ * began that much too early: then it begins anew. A quarter leaves the reader its half.
+ */
+static inline void
+kvp_node_worked(struct kvp_node *node, uint64_t began_ns)
+{
+	uint64_t now_ns = kvp_node_now(node);
+
+	if (now_ns - began_ns > node->cfg.quarantine_ms * KVP_NS_PER_MS / 4) {
+		kvp_store_held_up(node->store, now_ns);
+	}
+}
+
 #endif /* KVP_POOL_NODE_NODE_IMPL_H */

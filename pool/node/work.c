@@ -19,6 +19,7 @@ work_slice(struct kvp_work *work)
 	while (work->next < end) {
 		work->ops->item(work, work->next++);
 	}
+	kvp_node_worked(node, work->now_ns);
 	kvp_announce_flush(node->announce);
 	if (work->next == work->count) {
 		work->ops->done(work);

@@ -189,6 +189,17 @@ kvp_reclaim_ripen(struct kvp_store *store, uint64_t now_ns)
 }
 
 void
+kvp_store_held_up(struct kvp_store *store, uint64_t now_ns)
+{
+	uint32_t slot = store->quarantine.first;
+
+	while (slot != KVP_SLOT_NONE) {
+		store->slots[slot].due_ns = now_ns + store->cfg.quarantine_ns;
+		slot = store->slots[slot].link[KVP_LINK_STATE].next;
+	}
+}
+
+void
 kvp_reclaim_room(struct kvp_store *store, uint64_t now_ns, uint64_t len, uint64_t hash)
 {
 	struct kvp_store_claim *claim = &store->claims[(hash >> 32) & (KVP_STORE_CLAIMS - 1)];

@@ -134,6 +134,11 @@ uint32_t kvp_store_owner_slots(const struct kvp_store *store, uint32_t owner);
 bool kvp_store_turn(struct kvp_store *store, uint64_t now_ns,
 	void (*expired)(void *arg, uint32_t owner), void *arg);
 
+/* The caller was held up (stopped, starved) between reading the clock and now: what it evicted
+ * meanwhile was evicted later than it was told. All quarantines last from now on. To be called
+ * before the next offer or turn. */
+void kvp_store_held_up(struct kvp_store *store, uint64_t now_ns);
+
 /* Walks the valid blocks: start with *cursor 0; false at the end. For snapshots; blocks stored or
  * removed meanwhile may or may not be seen. */
 bool kvp_store_next(const struct kvp_store *store, uint32_t *cursor,

@@ -22,7 +22,11 @@ fake_of(struct kvp_rpc *rpc)
 static uint64_t
 env_now(const struct kvp_env *env)
 {
-	return kvp_container_of(env, struct fake, env)->now_ns;
+	struct fake *fake = (struct fake *)(uintptr_t)kvp_container_of(env, struct fake, env);
+	uint64_t now_ns = fake->now_ns;
+
+	fake->now_ns += fake->look_ns;
+	return now_ns;
 }
 
 static void

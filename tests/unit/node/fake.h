@@ -68,6 +68,7 @@ struct fake {
 	struct kvp_env env;
 	struct kvp_rpc rpc;
 	uint64_t now_ns;
+	uint64_t look_ns; /* passes with each look at the clock: a process that is held up */
 	uint64_t seed;
 	struct kvp_rpc_timer *timers[FAKE_TIMERS_MAX];
 	uint64_t timers_ns[FAKE_TIMERS_MAX];

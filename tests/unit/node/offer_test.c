@@ -138,6 +138,39 @@ test_eviction_order(void **state)
 	fake_close(&fake);
 }
 
+/* A node that stood still between reading the clock and evicting must not count that time as
+ * quarantine: readers of the block began theirs meanwhile. */
+static void
+test_held_up(void **state)
+{
+	Kvp__Delete delete = KVP__DELETE__INIT;
+	struct fake fake;
+	struct fake_conn *conn;
+	struct kvp_key key = fake_key(0);
+	uint8_t keys[32];
+	struct kvp_writer w = kvp_writer_over(keys, sizeof(keys));
+	uint64_t early_ns;
+
+	(void)state;
+	fake_init(&fake);
+	fake_open(&fake);
+	conn = fake_session(&fake);
+	fake_put(conn, 0, 1, 4096);
+	kvp_write_key(&w, &key);
+	delete.ns = kvp_bytes(fake_ns, KVP_NS_LEN);
+	delete.keys = kvp_bytes(keys, sizeof(keys) - w.left);
+	early_ns = fake.now_ns + 125 * KVP_NS_PER_MS; /* 100 ms would do, had nothing held it up */
+	fake.look_ns = 26 * KVP_NS_PER_MS;
+	assert_int_equal(fake_ask(conn, KVP_RPC_DELETE, &delete.base), 0);
+	fake.look_ns = 0;
+	assert_true(fake.now_ns < early_ns);
+	fake_run_ms(&fake, (early_ns - fake.now_ns) / KVP_NS_PER_MS);
+	assert_int_equal(kvp_metric_get(&fake.metrics, KVP_NODE_QUARANTINED), 1);
+	fake_run_ms(&fake, 200);
+	assert_int_equal(kvp_metric_get(&fake.metrics, KVP_NODE_QUARANTINED), 0);
+	fake_close(&fake);
+}
+
 static void
 test_delete_touch_release(void **state)
 {
@@ -501,6 +534,7 @@ main(void)
 		cmocka_unit_test(test_put_exists),
 		cmocka_unit_test(test_slices),
 		cmocka_unit_test(test_eviction_order),
+		cmocka_unit_test(test_held_up),
 		cmocka_unit_test(test_delete_touch_release),
 		cmocka_unit_test(test_hostile_offer),
 		cmocka_unit_test(test_bad_items),

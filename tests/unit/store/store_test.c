@@ -327,6 +327,28 @@ test_delete(void **state)
 	test_store_close(&ts);
 }
 
+/* Held up: what is in quarantine stays there for a whole one from then on. */
+static void
+test_held_up(void **state)
+{
+	struct test_store ts = {0};
+	struct kvp_key key = test_key(1);
+
+	(void)state;
+	open_small(&ts);
+	(void)test_put(&ts, 1, LEN);
+	assert_int_equal(kvp_store_delete(ts.store, ts.now_ns, test_ns, &key), 0);
+	ts.now_ns += 60 * MS;
+	kvp_store_held_up(ts.store, ts.now_ns);
+	ts.now_ns += 99 * MS;
+	test_turns(&ts, test_no_expiry, NULL);
+	assert_int_equal(test_stats(&ts).quarantined, 1);
+	ts.now_ns += 1 * MS;
+	test_turns(&ts, test_no_expiry, NULL);
+	assert_int_equal(test_stats(&ts).quarantined, 0);
+	test_store_close(&ts);
+}
+
 static int
 put_child(struct test_store *ts, uint64_t number, uint64_t parent)
 {
@@ -561,6 +583,7 @@ main(void)
 		cmocka_unit_test(test_no_quarantine),
 		cmocka_unit_test(test_slots_run_out),
 		cmocka_unit_test(test_delete),
+		cmocka_unit_test(test_held_up),
 		cmocka_unit_test(test_chain),
 		cmocka_unit_test(test_low_water),
 		cmocka_unit_test(test_parent_replaced),
