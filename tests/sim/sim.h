@@ -41,7 +41,7 @@ struct sim {
 	uint64_t counts_broken;        /* connections broken on purpose */
 	uint64_t counts_pieces;
 	uint64_t counts_fenced; /* pieces that came after a fence and were dropped */
-	bool slow; /* some one-sided operations take longer than a quarantine */
+	bool slow;              /* some one-sided operations take longer than a quarantine */
 	bool trace;
 };
 

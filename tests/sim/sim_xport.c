@@ -14,8 +14,8 @@
 
 #define PIECE_LEN_MAX 4096u
 #define TOKENS_MAX    64u
-#define SLOW_ONE_IN   8u              /* operations: a retransmission, a busy link */
-#define SLOW_NS_MAX   (25000000ull)   /* longer than the quarantine of the simulated nodes */
+#define SLOW_ONE_IN   8u            /* operations: a retransmission, a busy link */
+#define SLOW_NS_MAX   (25000000ull) /* longer than the quarantine of the simulated nodes */
 
 struct sim_xport {
 	struct kvp_xport pub;

@@ -98,8 +98,8 @@ struct ofi_xport {
 
 	struct ofi_queue queue; /* of events only: each connection has a completion queue */
 	int epoll_fd;           /* all queues and the timer */
-	int timer_fd;  /* runs out with the oldest connection attempt */
-	bool eq_check; /* the event queue may hold something */
+	int timer_fd;           /* runs out with the oldest connection attempt */
+	bool eq_check;          /* the event queue may hold something */
 	uint32_t poll_count;
 	struct ofi_conn **conns; /* conns_max slots */
 	uint32_t conn_count;
@@ -127,9 +127,9 @@ struct ofi_conn {
 	uint32_t idx;
 	uint32_t gen;
 	uint32_t credits;
-	uint32_t io_count;      /* posted or in xport.ready */
-	uint32_t slot_count;    /* free ones */
-	struct kvp_list link;   /* in xport.connecting */
+	uint32_t io_count;    /* posted or in xport.ready */
+	uint32_t slot_count;  /* free ones */
+	struct kvp_list link; /* in xport.connecting */
 	struct kvp_list open_link;
 	struct kvp_list posted; /* kvp_io.link */
 	uint64_t deadline_ns;
