@@ -66,8 +66,8 @@ enum kvp_call_to {
 	KVP_TO_NODE,    /* one node, once its session is open */
 	KVP_TO_SESSION, /* nothing is sent: tells when the node's session is open, or cannot be now
 			 */
-	KVP_TO_RENEW,   /* nothing is sent: ends the node's session of session_seq, for another one */
-	KVP_TO_HOME,    /* like that for the home node, but waits for it until the deadline */
+	KVP_TO_RENEW, /* nothing is sent: ends the node's session of session_seq, for another one */
+	KVP_TO_HOME,  /* like that for the home node, but waits for it until the deadline */
 };
 
 struct kvp_call {

@@ -72,6 +72,10 @@ function(kvp_test name)
 	endif()
 	set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${arg_TIMEOUT}
 		LABELS "${arg_LABELS}")
+	if(KVP_TSAN)
+		set_property(TEST ${name} PROPERTY ENVIRONMENT
+			TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
+	endif()
 endfunction()
 
 # kvp_script_test(NAME COMMAND ... [LABELS l] [TIMEOUT s])   a script against the binaries, only in

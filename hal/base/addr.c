@@ -94,8 +94,8 @@ addr_is_name(const char *host)
 	struct in_addr ignored;
 	bool digits = true;
 
-	if (strlen(host) > ADDR_HOST_LEN_MAX) {
-		return false;
+	if (strlen(host) > ADDR_HOST_LEN_MAX || strcmp(host, "unix") == 0) {
+		return false; /* "unix:7490" cannot be told from a path */
 	}
 	for (const char *pos = host;; pos++) {
 		if (*pos != '.' && *pos != '\0') {

@@ -18,10 +18,10 @@
 #define KVP_RPC_KEYS_MAX   8192         /* keys of one message; larger batches are split */
 #define KVP_FRAME_LEN_MAX  (8u << 20)   /* bytes of one control message */
 #define KVP_HELLO_LEN_MAX  4096u        /* bytes of the first message of a connection */
-#define KVP_ADDR_LEN_MAX   256          /* bytes of an address with its NUL */
-#define KVP_NAME_LEN_MAX   64           /* bytes of a name of a node, client, transport */
-#define KVP_SESSIONS_MAX   1024         /* client sessions of one node */
-#define KVP_NODES_MAX      1024         /* nodes known to one meta or client */
-#define KVP_TRANSPORTS_MAX 4            /* data transports of one node */
+#define KVP_ADDR_LEN_MAX   264  /* bytes of an address with its NUL: a name of 253, a port */
+#define KVP_NAME_LEN_MAX   64   /* bytes of a name of a node, client, transport */
+#define KVP_SESSIONS_MAX   1024 /* client sessions of one node */
+#define KVP_NODES_MAX      1024 /* nodes known to one meta or client */
+#define KVP_TRANSPORTS_MAX 4    /* data transports of one node */
 
 #endif /* KVP_HAL_BASE_LIMITS_H */

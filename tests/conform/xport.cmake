@@ -11,8 +11,6 @@ function(kvp_xport_test name provider)
 			${CMAKE_CURRENT_FUNCTION_LIST_DIR}/xport_fence.c)
 	string(REPLACE "." "_" target "test_${name}")
 	target_compile_definitions(${target} PRIVATE XPORT_NAME="${provider}" ${ARGN})
-	set_tests_properties(${KVP_TEST_PREFIX}${name} PROPERTIES
-		ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endfunction()
 
 kvp_xport_test(conform.xport.shm shm)

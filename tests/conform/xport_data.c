@@ -448,8 +448,7 @@ data_cut_in_read(void **state)
 		test_child_ask(&p.child, &(struct test_cmd){.op = CMD_FILL, .len = len, .seed = 5});
 		memset(pair_at(&p, 0), 0, len);
 		test_io_init(&t[0]);
-		assert_int_equal(
-			p.x->ops->read(p.conn, &whole, 1, &p.read_desc, 0, &t[0].io), 0);
+		assert_int_equal(p.x->ops->read(p.conn, &whole, 1, &p.read_desc, 0, &t[0].io), 0);
 		for (uint32_t n = 0; n < 100000 && t[0].done == 0 && *first == 0; n++) {
 			(void)p.x->ops->poll(p.x, 64);
 		}
@@ -463,8 +462,8 @@ data_cut_in_read(void **state)
 			test_fill(pair_at(&p, i * part), part, 100 * round + i);
 			sums[i] = test_sum(pair_at(&p, i * part), part);
 			test_io_init(&t[i]);
-			assert_int_equal(p.x->ops->write(p.conn, &seg, 1, &p.write_desc, i * part,
-						 &t[i].io),
+			assert_int_equal(
+				p.x->ops->write(p.conn, &seg, 1, &p.write_desc, i * part, &t[i].io),
 				0);
 		}
 		for (uint32_t i = 0; i < 4; i++) {

@@ -21,10 +21,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (kvp_addr_parse(text, (data[0] & 1) != 0 ? -1 : 7490, &addr) == 0) {
 		(void)kvp_addr_is_wildcard(&addr);
 		kvp_addr_format(&addr, back, sizeof(back));
-		if (!addr.is_unix && strcmp(addr.host, "unix") == 0) {
-			free(text); /* a host of that name cannot be told from a path */
-			return 0;
-		}
 		kvp_assert(kvp_addr_parse(back, -1, &again) == 0);
 		kvp_assert(again.is_unix == addr.is_unix && again.port == addr.port);
 		kvp_assert(strcmp(again.host, addr.host) == 0);

@@ -58,7 +58,7 @@ addr_refuses(void **state)
 		"a..b:1", ".a:1", "a.:1", "h\xc3\xb6st:1", "10.0.0:1", "10.0.0.256:1", "1:1",
 		"[::1", "[::1]x", "[::1]:", "[]:1", "[10.0.0.1]:1", "[::g]:1", "[fe80::1%]:1",
 		"::1:7490", "2001:db8::5:6", "fe80::1:2", "1::2::3", "a:b:c", "unix:", "unix:rel",
-		"tcp://", "http://host:1", "*:1", "host/path:1"};
+		"tcp://", "tcp://unix:7490", "http://host:1", "*:1", "host/path:1"};
 	struct kvp_addr addr = {.port = 77};
 
 	(void)state;
@@ -75,6 +75,7 @@ addr_refuses(void **state)
 static void
 addr_lengths(void **state)
 {
+	char back[KVP_ADDR_LEN_MAX];
 	struct kvp_addr addr;
 	char text[400];
 
@@ -94,7 +95,10 @@ addr_lengths(void **state)
 	text[127] = '.';
 	text[191] = '.';
 	text[253] = '\0';
-	assert_int_equal(kvp_addr_parse(text, 1, &addr), 0);
+	assert_int_equal(kvp_addr_parse(text, 65535, &addr), 0);
+	kvp_addr_format(&addr, back, sizeof(back)); /* the longest there is, and whole */
+	assert_int_equal(kvp_addr_parse(back, -1, &addr), 0);
+	assert_int_equal(addr.port, 65535);
 	text[253] = 'a';
 	text[254] = '\0';
 	assert_int_equal(kvp_addr_parse(text, 1, &addr), -EINVAL);
