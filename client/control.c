@@ -123,7 +123,7 @@ kvp_control_end(struct kvp_control *control)
 }
 
 void
-kvp_control_close(struct kvp_control *control)
+kvp_control_close(struct kvp_control *control, bool loop_closed)
 {
 	bool queued;
 
@@ -131,7 +131,7 @@ kvp_control_close(struct kvp_control *control)
 		return;
 	}
 	pthread_mutex_lock(&control->lock);
-	queued = control->posted;
+	queued = control->posted && !loop_closed; /* then control_run() frees it */
 	control->ended = true;
 	pthread_mutex_unlock(&control->lock);
 	if (!queued) {

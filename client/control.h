@@ -36,7 +36,9 @@ void kvp_control_drain(struct kvp_control *control);
 /* Closes all links, answers all calls with -KVP_E_CANCELLED. On the loop, or when it does not run.
  */
 void kvp_control_end(struct kvp_control *control);
-void kvp_control_close(struct kvp_control *control); /* after end; NULL is fine */
+/* After end; NULL is fine. loop_closed: the loop is gone, and what was posted to it will not run.
+ */
+void kvp_control_close(struct kvp_control *control, bool loop_closed);
 
 /* --- ports: the loop to a queue
  * -------------------------------------------------------------------- */

@@ -105,9 +105,9 @@ parents_close(struct kvp_client *client)
 
 /* What is left when queues and loop have ended. */
 static void
-client_free(struct kvp_client *client)
+client_free(struct kvp_client *client, bool loop_closed)
 {
-	kvp_control_close(client->control);
+	kvp_control_close(client->control, loop_closed);
 	kvp_peers_close(client->peers);
 	kvp_loc_cache_close(client->cache);
 	kvp_regions_close(client->regions);
@@ -178,7 +178,7 @@ kvp_client_open_with(const struct kvp_client_options *options, const struct kvp_
 		err = client_init(client, parts);
 	}
 	if (err < 0) {
-		client_free(client);
+		client_free(client, false);
 		return err;
 	}
 	*ret_client = client;
@@ -259,7 +259,7 @@ kvp_client_open(const struct kvp_client_options *options, struct kvp_client **re
 		err = loop_open(client, &parts.rpc);
 	}
 	if (err < 0) {
-		client_free(client);
+		client_free(client, false);
 		return err;
 	}
 	err = client_init(client, &parts);
@@ -271,7 +271,7 @@ kvp_client_open(const struct kvp_client_options *options, struct kvp_client **re
 			kvp_control_end(client->control);
 		}
 		parts.rpc->ops->close(parts.rpc);
-		client_free(client);
+		client_free(client, true);
 		return err;
 	}
 	*ret_client = client;
@@ -331,7 +331,7 @@ kvp_client_close(struct kvp_client *client)
 	kvp_thread_join(client->thread);
 	client->rpc->ops->close(client->rpc);
 	if (ended) {
-		client_free(client);
+		client_free(client, true);
 	}
 }
 
@@ -347,6 +347,6 @@ kvp_client_close_with(struct kvp_client *client)
 	kvp_control_drain(client->control);
 	kvp_control_end(client->control);
 	if (ended) {
-		client_free(client);
+		client_free(client, false);
 	}
 }

@@ -151,6 +151,30 @@ put_get_with(const char *transport)
 	world_close(&world);
 }
 
+/* What a get leaves for the loop to do, reporting the read, must not outlive a close right after.
+ */
+static void
+test_close_after_get(void **state)
+{
+	struct world world;
+
+	(void)state;
+	world_open(&world, "shm", KVP_VERIFY_OFF, &(struct cluster_cfg){0});
+	assert_int_equal(kvp_put(world.client, &world.ns, "k", 1, world.memory, BLOCK_LEN), 0);
+	/* The node may not have joined the meta yet. */
+	for (uint64_t end = now_ms() + 5000; kvp_match(world.client, &world.ns, "k", 1, 1) != 1;) {
+		assert_true(now_ms() < end);
+	}
+	for (int i = 0; i < 60; i++) {
+		struct kvp_client *client = client_make(&world, "shm", KVP_VERIFY_OFF);
+
+		assert_int_equal(kvp_memory_register(client, world.memory, world.memory_len), 0);
+		assert_int_equal(kvp_get(client, &world.ns, "k", 1, world.memory, BLOCK_LEN), 0);
+		kvp_client_close(client);
+	}
+	world_close(&world);
+}
+
 static void
 test_put_get_shm(void **state)
 {
@@ -861,6 +885,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_put_get_shm),
+		cmocka_unit_test(test_close_after_get),
 		cmocka_unit_test(test_put_get_ofi),
 		cmocka_unit_test(test_segments_shm),
 		cmocka_unit_test(test_segments_ofi),
