@@ -60,6 +60,7 @@ offer_known(struct kvp_store *store, const struct kvp_offer *offer, uint32_t slo
 	kvp_assert(store->slots[slot].state == KVP_SLOTS_VALID);
 	store->cfg.evict->hit(store->evict, slot, &offer->touch);
 	store->stats.exists++;
+	store->slots[slot].used = true;
 	*ret_loc = kvp_slots_loc(store, slot);
 	return -KVP_E_EXISTS;
 }

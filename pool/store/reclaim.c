@@ -139,6 +139,7 @@ hold_step(struct kvp_store *store, uint64_t now_ns)
 				return true;
 			}
 			store->stats.evicted++;
+			kvp_slots_spill(store, slots->first, KVP_SPILL_EVICT);
 			kvp_slots_evict(store, now_ns, slots->first);
 			hold_touch(store, now_ns);
 		}
@@ -155,6 +156,7 @@ victim_evict(struct kvp_store *store, uint64_t now_ns, uint32_t victim)
 	}
 	kvp_assert(store->slots[victim].state == KVP_SLOTS_VALID);
 	store->stats.evicted++;
+	kvp_slots_spill(store, victim, KVP_SPILL_EVICT);
 	kvp_slots_evict(store, now_ns, victim);
 	return true;
 }
@@ -165,7 +167,7 @@ below_mark(const struct kvp_store *store)
 {
 	uint64_t permille = store->cfg.low_water_permille;
 	uint64_t bytes = kvp_slab_free_bytes(store->slab) + store->quarantine_bytes;
-	uint64_t slots = (uint64_t)store->free.count + store->quarantine.count;
+	uint64_t slots = (uint64_t)store->free.count + store->stats.quarantined;
 
 	return bytes < store->cfg.arena_len / 1000 * permille ||
 	       slots * 1000 < store->cfg.slots_max * permille;
@@ -183,7 +185,11 @@ kvp_reclaim_ripen(struct kvp_store *store, uint64_t now_ns)
 		if (slot_held(store, slot)) {
 			hold_touch(store, now_ns);
 		}
-		kvp_slots_free(store, slot);
+		if (store->slots[slot].pinned) {
+			kvp_slots_ripen(store, slot);
+		} else {
+			kvp_slots_free(store, slot);
+		}
 	}
 	return true;
 }

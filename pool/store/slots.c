@@ -154,6 +154,7 @@ kvp_slots_grant(struct kvp_store *store, const struct kvp_offer *offer, uint64_t
 	slot->owner = offer->owner;
 	slot->due_ns = offer->touch.now_ns + store->cfg.grant_ns;
 	slot->touch = offer->touch;
+	slot->used = false;
 	slots_parent(store, slot, offer);
 
 	memcpy(entry.ns, offer->ns, sizeof(entry.ns));
@@ -208,6 +209,7 @@ kvp_slots_commit(
 	store->stats.bytes_used += slot->len;
 	store->stats.puts++;
 	slots_event(store, KVP_STORE_STORED, idx);
+	kvp_slots_spill(store, idx, KVP_SPILL_COMMIT);
 }
 
 void
@@ -268,6 +270,27 @@ slots_disown(struct kvp_store *store, uint32_t idx)
 }
 
 void
+kvp_slots_ripen(struct kvp_store *store, uint32_t idx)
+{
+	struct kvp_slot *slot = &store->slots[idx];
+
+	kvp_assert(slot->state == KVP_SLOTS_EVICTED && slot->pinned && !slot->ripe);
+	list_remove(store, &store->quarantine, KVP_LINK_STATE, idx);
+	slot->ripe = true;
+}
+
+void
+kvp_slots_spill(struct kvp_store *store, uint32_t idx, enum kvp_spill why)
+{
+	struct kvp_slot *slot = &store->slots[idx];
+
+	kvp_assert(slot->state == KVP_SLOTS_VALID);
+	if (store->cfg.spill != NULL && !slot->pinned) {
+		slot->pinned = store->cfg.spill(store->cfg.arg, idx, why, slot->used);
+	}
+}
+
+void
 kvp_slots_free(struct kvp_store *store, uint32_t idx)
 {
 	struct kvp_slot *slot = &store->slots[idx];
@@ -275,7 +298,11 @@ kvp_slots_free(struct kvp_store *store, uint32_t idx)
 	kvp_assert(slot->state != KVP_SLOTS_VALID && slot->state != KVP_SLOTS_FREE);
 	slots_word(store, idx, KVP_SLOT_FREE);
 	if (slot->state == KVP_SLOTS_EVICTED) {
-		list_remove(store, &store->quarantine, KVP_LINK_STATE, idx);
+		kvp_assert(!slot->pinned);
+		if (!slot->ripe) {
+			list_remove(store, &store->quarantine, KVP_LINK_STATE, idx);
+		}
+		slot->ripe = false;
 		store->quarantine_bytes -= kvp_slab_block_len(slot->len);
 		store->stats.quarantined--;
 	} else {

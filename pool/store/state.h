@@ -26,7 +26,7 @@ enum kvp_slots_state {
 	KVP_SLOTS_WRITING, /* on list grants, by deadline; in the index */
 	KVP_SLOTS_LOST,    /* on no third list; not in the index */
 	KVP_SLOTS_VALID,   /* on no third list, but in the policy; in the index */
-	KVP_SLOTS_EVICTED, /* on list quarantine, by end; not in the index */
+	KVP_SLOTS_EVICTED, /* on list quarantine, by end, unless ripe; not in the index */
 };
 
 enum kvp_slots_link { KVP_LINK_STATE, KVP_LINK_OWNER, KVP_LINK_RUN, KVP_LINK_COUNT };
@@ -50,6 +50,9 @@ struct kvp_slot {
 	uint32_t len; /* payload bytes */
 	uint32_t owner;
 	uint32_t state; /* enum kvp_slots_state */
+	bool used;      /* since it was granted: read, or offered again */
+	bool pinned;    /* whoever spill() told reads its bytes */
+	bool ripe;      /* EVICTED: only the pin keeps it, off its third list */
 };
 
 struct kvp_store_owner {
@@ -102,7 +105,11 @@ void kvp_slots_commit(struct kvp_store *store, uint64_t now_ns, uint32_t slot,
 void kvp_slots_lose(struct kvp_store *store, uint32_t slot); /* WRITING -> LOST */
 void kvp_slots_evict(
 	struct kvp_store *store, uint64_t now_ns, uint32_t slot); /* VALID -> EVICTED */
-void kvp_slots_free(struct kvp_store *store, uint32_t slot);      /* not VALID, not FREE -> FREE */
+/* EVICTED, pinned and through with quarantine: it waits for its unpin alone. */
+void kvp_slots_ripen(struct kvp_store *store, uint32_t slot);
+void kvp_slots_free(struct kvp_store *store, uint32_t slot); /* not VALID, not FREE -> FREE */
+/* Asks whether a valid block's bytes are wanted elsewhere. */
+void kvp_slots_spill(struct kvp_store *store, uint32_t slot, enum kvp_spill why);
 struct kvp_loc kvp_slots_loc(const struct kvp_store *store, uint32_t slot); /* VALID */
 
 /* reclaim.c: space. */

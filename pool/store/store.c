@@ -139,9 +139,20 @@ kvp_store_touch(
 		return;
 	}
 	store->stats.touches++;
+	store->slots[slot].used = true;
 	store->runs[kvp_slab_run_of(store->slab, store->slots[slot].off)].touched_ns =
 		touch->now_ns;
 	store->cfg.evict->hit(store->evict, slot, touch);
+}
+
+void
+kvp_store_unpin(struct kvp_store *store, uint32_t slot)
+{
+	kvp_assert(slot < store->cfg.slots_max && store->slots[slot].pinned);
+	store->slots[slot].pinned = false;
+	if (store->slots[slot].ripe) {
+		kvp_slots_free(store, slot);
+	}
 }
 
 bool

@@ -37,6 +37,8 @@ struct kvp_store_event {
 	struct kvp_loc loc;        /* the valid word; node is 0 */
 };
 
+enum kvp_spill { KVP_SPILL_COMMIT, KVP_SPILL_EVICT };
+
 struct kvp_store_cfg {
 	void *arena;                  /* page aligned; the caller's, longer-lived */
 	size_t arena_len;             /* bytes, a multiple of KVP_BLOCK_ALIGN */
@@ -52,6 +54,11 @@ struct kvp_store_cfg {
 				      * so; 0: only on demand */
 	/* In the order in which things happen; must not call the store. */
 	void (*event)(void *arg, const struct kvp_store_event *event);
+	/* A block that nothing pins was committed, or is about to be evicted for space (before the
+	 * event that says so); used: it was read or offered again since its commit. True: its bytes
+	 * are wanted, the slot is pinned until kvp_store_unpin(). Must not call the store. May be
+	 * NULL. */
+	bool (*spill)(void *arg, uint32_t slot, enum kvp_spill why, bool used);
 	void *arg;
 };
 
@@ -119,6 +126,10 @@ int kvp_store_delete(struct kvp_store *store, uint64_t now_ns, const uint8_t ns[
 /* A reported read; ignored unless the generation is still there. */
 void kvp_store_touch(
 	struct kvp_store *store, uint32_t slot, uint64_t word, const struct kvp_touch *touch);
+
+/* What spill() asked for is done with: the slot of an evicted block may be used again, when its
+ * quarantine is over too. */
+void kvp_store_unpin(struct kvp_store *store, uint32_t slot);
 
 /* From now on every grant of the owner is LOST: its commits are refused. One state change. */
 void kvp_store_owner_fence(struct kvp_store *store, uint32_t owner);

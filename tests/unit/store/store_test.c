@@ -570,6 +570,72 @@ test_bounded(void **state)
 	test_store_close(&ts);
 }
 
+/* What spill() was told, and whether it wants the block. */
+struct spill {
+	bool wants;
+	uint32_t slot;
+	uint32_t commits;
+	uint32_t evictions;
+	bool used;
+};
+
+static bool
+spill(void *arg, uint32_t slot, enum kvp_spill why, bool used)
+{
+	struct spill *spill = arg;
+
+	spill->slot = slot;
+	spill->used = used;
+	spill->commits += why == KVP_SPILL_COMMIT;
+	spill->evictions += why == KVP_SPILL_EVICT;
+	return spill->wants && why == KVP_SPILL_EVICT;
+}
+
+/* A pinned slot is used again only after its unpin, and after its quarantine. */
+static void
+test_pinned(void **state)
+{
+	struct spill told = {.wants = true};
+	struct test_store ts = {.cfg = {.spill = spill, .arg = &told}};
+	struct kvp_key key;
+	struct kvp_store_stats stats;
+	struct kvp_grant grant;
+	struct kvp_loc loc;
+
+	(void)state;
+	test_store_open(&ts, 64 * KIB, 16, 0);
+	loc = test_put(&ts, 1, 64 * KIB);
+	assert_int_equal(told.commits, 1);
+	assert_int_equal(test_offer(&ts, 2, 64 * KIB, 0, &grant, &loc), -KVP_E_BUSY);
+	assert_int_equal(told.evictions, 1);
+	assert_false(told.used);
+	for (int i = 0; i < 3; i++) {
+		ts.now_ns += 100 * MS;
+		(void)kvp_store_turn(ts.store, ts.now_ns, NULL, NULL);
+		assert_int_equal(test_offer(&ts, 2, 64 * KIB, 0, &grant, &loc), -KVP_E_BUSY);
+	}
+	kvp_store_stats(ts.store, &stats);
+	assert_int_equal(stats.quarantined, 1);
+	kvp_store_unpin(ts.store, told.slot);
+	assert_int_equal(test_offer(&ts, 2, 64 * KIB, 0, &grant, &loc), 0);
+	assert_int_equal(test_commit(&ts, 0, &grant, &loc), 0);
+
+	/* Unpinned before its quarantine is over. Offered again, it counts as used. */
+	assert_int_equal(test_offer(&ts, 2, 64 * KIB, 0, &grant, &loc), -KVP_E_EXISTS);
+	assert_int_equal(test_offer(&ts, 3, 64 * KIB, 0, &grant, &loc), -KVP_E_BUSY);
+	assert_true(told.used);
+	kvp_store_unpin(ts.store, told.slot);
+	assert_int_equal(test_offer(&ts, 3, 64 * KIB, 0, &grant, &loc), -KVP_E_BUSY);
+	ts.now_ns += 100 * MS;
+	assert_int_equal(test_offer(&ts, 3, 64 * KIB, 0, &grant, &loc), 0);
+	/* Deleting asks nobody. */
+	assert_int_equal(test_commit(&ts, 0, &grant, &loc), 0);
+	key = test_key(3);
+	assert_int_equal(kvp_store_delete(ts.store, ts.now_ns, test_ns, &key), 0);
+	assert_int_equal(told.evictions, 2);
+	test_store_close(&ts);
+}
+
 int
 main(void)
 {
@@ -591,6 +657,7 @@ main(void)
 		cmocka_unit_test(test_bounded),
 		cmocka_unit_test(test_open_refuses),
 		cmocka_unit_test(test_other_size),
+		cmocka_unit_test(test_pinned),
 	};
 
 	return cmocka_run_group_tests_name("store", tests, NULL, NULL);
