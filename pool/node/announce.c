@@ -9,6 +9,7 @@
 #include "pool/node/announce.h"
 
 #include "hal/base/assert.h"
+#include "pool/node/ssd.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -110,24 +111,60 @@ meta_drop(struct announce_meta *meta, int why)
 	meta->join_ns = kvp_node_now(node) + meta->heartbeat_ms * KVP_NS_PER_MS;
 }
 
+/* Slots that events may name: the store's, then the SSD tier's. */
+static uint32_t
+node_slots(const struct kvp_node *node)
+{
+	return node->cfg.slots_max + node->ssd_slots;
+}
+
+static uint64_t
+node_blocks(const struct kvp_node *node)
+{
+	struct kvp_store_stats stats;
+
+	kvp_store_stats(node->store, &stats);
+	return stats.blocks + (node->ssd != NULL ? kvp_ssd_blocks(node->ssd) : 0);
+}
+
+/* As kvp_store_next(), of both tiers. */
+static bool
+node_next(const struct kvp_node *node, uint32_t *cursor, struct kvp_store_event *ret_event,
+	struct kvp_key *ret_key)
+{
+	uint32_t slots = node->cfg.slots_max;
+	uint32_t beyond;
+	bool found;
+
+	if (*cursor < slots && kvp_store_next(node->store, cursor, ret_event, ret_key)) {
+		return true;
+	}
+	if (node->ssd == NULL) {
+		return false;
+	}
+	beyond = *cursor - slots;
+	found = kvp_ssd_next(node->ssd, &beyond, ret_event, ret_key);
+	*cursor = slots + beyond;
+	return found;
+}
+
 static void
 meta_snapshot(struct announce_meta *meta, const char *why)
 {
 	struct kvp_announcer *announce = meta->announce;
-	struct kvp_store_stats stats;
+	uint64_t blocks = node_blocks(announce->node);
 
 	meta_hold(meta);
 	kvp_info(announce->node->cfg.log, "meta %s gets a snapshot at %" PRIu64 ": %s", meta->addr,
 		announce->sequence, why);
 	kvp_metric_add(announce->node->cfg.metrics, KVP_NODE_SNAPSHOTS, 1);
-	kvp_store_stats(announce->node->store, &stats);
-	kvp_assert(stats.blocks <= announce->sequence); /* each was stored by a change */
+	kvp_assert(blocks <= announce->sequence); /* each was stored by a change */
 	meta->state = META_SNAPSHOT;
 	meta->synced = false;
 	meta->begin = true;
 	meta->cursor = 0;
-	meta->owed = stats.blocks;
-	memset(meta->fresh, 0, announce->node->cfg.slots_max / 8 + 1);
+	meta->owed = blocks;
+	memset(meta->fresh, 0, node_slots(announce->node) / 8 + 1);
 	meta->round++;
 	/* Older changes are part of what the store is now. */
 	meta->sent = announce->sequence;
@@ -169,11 +206,10 @@ static void
 meta_restate(struct announce_meta *meta, struct kvp_writer *w)
 {
 	static const struct kvp_announce nothing = {.kind = KVP_ANNOUNCE_REMOVED};
-	struct kvp_store *store = meta->announce->node->store;
 	struct kvp_store_event event;
 	struct kvp_key key;
 
-	while (kvp_store_next(store, &meta->cursor, &event, &key)) {
+	while (node_next(meta->announce->node, &meta->cursor, &event, &key)) {
 		if ((meta->fresh[event.loc.slot / 8] & 1u << event.loc.slot % 8) == 0) {
 			record_write(w, &event);
 			return;
@@ -451,7 +487,7 @@ kvp_announce_open(struct kvp_node *node, struct kvp_announcer **ret_announce)
 	announce->node = node;
 	/* More records than twice the slots cost more than a snapshot would. */
 	announce->ring_max = ANNOUNCE_RING_MIN;
-	while (announce->ring_max < 2ull * cfg->slots_max &&
+	while (announce->ring_max < 2ull * node_slots(node) &&
 		announce->ring_max < ANNOUNCE_RING_MAX) {
 		announce->ring_max *= 2;
 	}
@@ -467,7 +503,7 @@ kvp_announce_open(struct kvp_node *node, struct kvp_announcer **ret_announce)
 
 		meta->announce = announce;
 		meta->heartbeat_ms = cfg->heartbeat_ms;
-		meta->fresh = calloc(cfg->slots_max / 8 + 1, 1);
+		meta->fresh = calloc(node_slots(node) / 8 + 1, 1);
 		if (meta->fresh == NULL) {
 			kvp_announce_close(announce);
 			return -ENOMEM;

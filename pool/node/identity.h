@@ -5,7 +5,7 @@
  *
  * The file is text: "kvpool-identity 1", "id HEX", "incarnation N", "check HEX" over what stands
  * before. One that is damaged or of another version is kept as identity.bad and a new id is made:
- * blocks live in memory only, so nothing is lost but the name.
+ * what the SSD holds under the old one is then another node's, and dropped.
  */
 #ifndef KVP_POOL_NODE_IDENTITY_H
 #define KVP_POOL_NODE_IDENTITY_H

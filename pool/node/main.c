@@ -10,6 +10,7 @@
 #include "pool/node/identity.h"
 #include "pool/node/memory.h"
 #include "pool/node/node.h"
+#include "pool/node/ssd.h"
 #include "pool/node/xports.h"
 
 #include <errno.h>
@@ -56,6 +57,23 @@ static const struct kvp_opt_desc options[] = {
 		"how long a client may take to fill a slot"},
 	{"store.low_water", KVP_OPT_UINT, "50", "0..500",
 		"per mille of store.dram that eviction keeps free ahead of demand"},
+	{"ssd.path", KVP_OPT_STRING, "", NULL, "folder of the SSD tier; empty: no such tier"},
+	{"ssd.size", KVP_OPT_SIZE, "64GiB", "2MiB..64TiB", "bytes on disk, reserved at start"},
+	{"ssd.segment", KVP_OPT_SIZE, "1GiB", "1MiB..1TiB",
+		"bytes of one file, 1/64 to 1/2 of ssd.size: what is evicted at a time"},
+	{"ssd.slots", KVP_OPT_UINT, "0", "0..536870912",
+		"the most blocks; 0: one for each 64KiB of ssd.size"},
+	{"ssd.write_policy", KVP_OPT_CHOICE, "on_evict", "on_evict|through|second_use",
+		"what is written: evicted blocks; all, at once; evicted ones that were read"},
+	{"ssd.io_max", KVP_OPT_SIZE, "1MiB", "64KiB..64MiB", "bytes of one request to the device"},
+	{"ssd.inflight", KVP_OPT_SIZE, "64MiB", "1MiB..1TiB",
+		"bytes waiting to be written or being written; blocks beyond that are dropped"},
+	{"ssd.read_budget", KVP_OPT_SIZE, "64MiB", "1MiB..1TiB", "bytes being read back at a time"},
+	{"ssd.free_floor", KVP_OPT_SIZE, "1GiB", NULL, "bytes that stay free on the file system"},
+	{"ssd.flush_interval", KVP_OPT_TIME, "1s", "10ms..60s",
+		"how much of what was written a power cut may cost"},
+	{"ssd.engine", KVP_OPT_CHOICE, "auto", "auto|uring|threads",
+		"how the files are read and written"},
 	{"sessions.max", KVP_OPT_UINT, "1024", "1..1024", "client sessions at a time"},
 	{"index_wait", KVP_OPT_TIME, "100ms", "1ms..10s",
 		"how long a commit waits for metadata servers"},
@@ -69,7 +87,8 @@ struct kvpoold {
 	struct kvp_addr advertise; /* port 0: the one that listen gets */
 	const struct kvp_evict_ops *evict;
 	uint32_t slots;
-	char metas_text[4096]; /* metas point into it */
+	struct kvp_ssd_cfg ssd; /* path NULL: none */
+	char metas_text[4096];  /* metas point into it */
 	const char *metas[MAIN_METAS_MAX];
 	uint32_t meta_count;
 
@@ -201,6 +220,45 @@ options_store(struct kvpoold *self)
 	return 0;
 }
 
+static enum kvp_ssd_policy
+options_ssd_policy(const char *text)
+{
+	if (strcmp(text, "through") == 0) {
+		return KVP_SSD_THROUGH;
+	}
+	return strcmp(text, "second_use") == 0 ? KVP_SSD_SECOND_USE : KVP_SSD_ON_EVICT;
+}
+
+static int
+options_ssd(struct kvpoold *self)
+{
+	const struct kvp_opts *opts = &self->daemon.opts;
+	const char *problem;
+
+	if (kvp_opt_str(opts, "ssd.path")[0] == '\0') {
+		return 0;
+	}
+	self->ssd = (struct kvp_ssd_cfg){
+		.path = kvp_opt_str(opts, "ssd.path"),
+		.size = kvp_opt_num(opts, "ssd.size"),
+		.segment = kvp_opt_num(opts, "ssd.segment"),
+		.slots = (uint32_t)kvp_opt_num(opts, "ssd.slots"),
+		.io_max = (uint32_t)kvp_opt_num(opts, "ssd.io_max"),
+		.inflight = kvp_opt_num(opts, "ssd.inflight"),
+		.read_budget = kvp_opt_num(opts, "ssd.read_budget"),
+		.free_floor = kvp_opt_num(opts, "ssd.free_floor"),
+		.flush_ms = (uint32_t)kvp_opt_num(opts, "ssd.flush_interval"),
+		.policy = options_ssd_policy(kvp_opt_str(opts, "ssd.write_policy")),
+		.engine = kvp_opt_str(opts, "ssd.engine"),
+	};
+	problem = kvp_ssd_cfg_problem(&self->ssd);
+	if (problem != NULL) {
+		kvp_error(&self->daemon.log, "option %s", problem);
+		return -KVP_E_CONFIG;
+	}
+	return 0;
+}
+
 static int
 options_check(struct kvpoold *self)
 {
@@ -208,7 +266,8 @@ options_check(struct kvpoold *self)
 
 	err = err < 0 ? err : options_advertise(self);
 	err = err < 0 ? err : options_metas(self);
-	return err < 0 ? err : options_store(self);
+	err = err < 0 ? err : options_store(self);
+	return err < 0 ? err : options_ssd(self);
 }
 
 /* --- modules, in order ---------------------------------------------------------------------------
@@ -267,6 +326,7 @@ main_open_node(struct kvpoold *self)
 		.grant_ms = (uint32_t)kvp_opt_num(opts, "store.grant"),
 		.low_water_permille = (uint32_t)kvp_opt_num(opts, "store.low_water"),
 		.sessions_max = (uint32_t)kvp_opt_num(opts, "sessions.max"),
+		.ssd = self->ssd.path != NULL ? &self->ssd : NULL,
 		.transports = self->xports.list,
 		.transport_count = self->xports.count,
 		.metas = self->metas,

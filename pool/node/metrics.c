@@ -4,6 +4,7 @@
  * that lies in loop-owned structures is copied into them by the tick.
  */
 #include "pool/node/announce.h"
+#include "pool/node/ssd.h"
 
 const struct kvp_metric_desc kvp_node_metrics[KVP_NODE_METRIC_COUNT] = {
 #define KVP_METRIC(name, kind, text, help) {KVP_METRIC_##kind, text, help},
@@ -19,6 +20,9 @@ kvp_node_metrics_set(struct kvp_node *node)
 	struct kvp_store_stats stats;
 
 	kvp_store_stats(node->store, &stats);
+	if (node->ssd != NULL) {
+		kvp_ssd_uncount(node->ssd, &stats);
+	}
 	kvp_metric_set(metrics, KVP_NODE_BYTES_TOTAL, stats.bytes_total);
 	kvp_metric_set(metrics, KVP_NODE_BYTES_USED, stats.bytes_used);
 	kvp_metric_set(metrics, KVP_NODE_BYTES_FREE, stats.bytes_free);
@@ -42,4 +46,7 @@ kvp_node_metrics_set(struct kvp_node *node)
 	kvp_metric_set(metrics, KVP_NODE_METAS, node->cfg.meta_count);
 	kvp_metric_set(metrics, KVP_NODE_METAS_LIVE, kvp_announce_live_count(node->announce));
 	kvp_metric_set(metrics, KVP_NODE_SEQUENCE, kvp_announce_sequence(node->announce));
+	if (node->ssd != NULL) {
+		kvp_ssd_metrics(node->ssd);
+	}
 }

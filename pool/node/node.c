@@ -9,6 +9,7 @@
 #include "hal/base/assert.h"
 #include "pool/node/announce.h"
 #include "pool/node/session.h"
+#include "pool/node/ssd.h"
 #include "pool/node/work.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@ static const struct node_handler handlers[] = {
 	{KVP_RPC_COMMIT, true, kvp_rpc_commit},
 	{KVP_RPC_RELEASE, true, kvp_rpc_release},
 	{KVP_RPC_DELETE, true, kvp_rpc_delete},
+	{KVP_RPC_STAGE, true, kvp_rpc_stage},
 	{KVP_RPC_TOUCH, true, kvp_rpc_touch},
 };
 
@@ -207,6 +209,10 @@ node_tick(struct kvp_rpc_timer *timer)
 
 	kvp_node_worked(node, now_ns);
 	kvp_session_poll(node);
+	if (node->ssd != NULL) {
+		kvp_ssd_tick(node->ssd, now_ns);
+	}
+	kvp_stage_poll(node, now_ns);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
 	kvp_node_metrics_set(node);
@@ -226,9 +232,10 @@ node_store_open(struct kvp_node *node)
 		.evict = cfg->evict,
 		.quarantine_ns = cfg->quarantine_ms * KVP_NS_PER_MS,
 		.grant_ns = cfg->grant_ms * KVP_NS_PER_MS,
-		.owners_max = node->owners_max,
+		.owners_max = node->owners_max + 1, /* the last one is kvp_ssd_owner() */
 		.low_water_permille = cfg->low_water_permille,
 		.event = kvp_announce_event,
+		.spill = node->ssd_slots > 0 ? kvp_ssd_spill : NULL,
 		.arg = node,
 	};
 
@@ -271,18 +278,24 @@ kvp_node_open(const struct kvp_node_cfg *cfg, struct kvp_node **ret_node)
 		return -ENOMEM;
 	}
 	node->cfg = *cfg;
+	node->ssd_slots = cfg->ssd != NULL ? kvp_ssd_slots(cfg->ssd) : 0;
 	node->opened_ns = kvp_node_now(node);
 	memcpy(node->transports, cfg->transports, cfg->transport_count * sizeof(*cfg->transports));
 	kvp_list_init(&node->peers);
 	kvp_list_init(&node->works);
 	kvp_list_init(&node->waits);
+	kvp_list_init(&node->stages);
 	node->slice.fn = kvp_work_turn;
 	node->tick.fn = node_tick;
 	err = kvp_sessions_init(node);
 	err = err < 0 ? err : kvp_announce_open(node, &node->announce);
 	node->cfg.transports = node->transports;
 	node->cfg.metas = NULL; /* copied by now, and the caller's may go */
+	node->cfg.ssd = NULL;   /* likewise, below */
 	err = err < 0 ? err : node_store_open(node);
+	if (err == 0 && cfg->ssd != NULL) {
+		err = kvp_ssd_open(node, cfg->ssd, &node->ssd);
+	}
 	err = err < 0 ? err : node_gate_open(node);
 	if (err < 0) {
 		kvp_node_close(node);
@@ -317,6 +330,7 @@ kvp_node_close(struct kvp_node *node)
 		}
 	}
 	kvp_sessions_fini(node);
+	kvp_ssd_close(node->ssd);
 	kvp_announce_close(node->announce);
 	kvp_store_close(node->store);
 	free(node);

@@ -31,6 +31,8 @@ struct kvp_node_transport {
 	struct kvp_rdesc table_read;
 };
 
+struct kvp_ssd_cfg;
+
 struct kvp_node_cfg {
 	const struct kvp_env *env;
 	const struct kvp_log *log;
@@ -49,6 +51,7 @@ struct kvp_node_cfg {
 	uint32_t grant_ms;
 	uint32_t low_water_permille;
 	uint32_t sessions_max;
+	const struct kvp_ssd_cfg *ssd; /* NULL: no SSD tier; copied */
 
 	const struct kvp_node_transport *transports; /* copied */
 	uint32_t transport_count;

@@ -17,9 +17,11 @@
 #define KVP_NODE_SLICE_KEYS        512u        /* keys handled before others get their turn */
 #define KVP_SESSION_WORKS_MAX      1024u       /* calls of one session that are not answered yet */
 #define KVP_SESSION_WORKS_LEN_MAX  (64u << 20) /* and the bytes of their requests */
+#define KVP_NODE_STAGE_WAIT_MS_MAX 60000u      /* the most that a stage may ask to wait */
 #define KVP_NODE_INDEX_WAIT_MS_MAX 10000u      /* the most a commit may ask to wait for metas */
 
 struct kvp_announcer;
+struct kvp_ssd;
 struct kvp_session;
 struct kvp_node_gate;
 
@@ -28,6 +30,8 @@ struct kvp_node {
 	struct kvp_node_transport transports[KVP_TRANSPORTS_MAX];
 	struct kvp_store *store;
 	struct kvp_announcer *announce;
+	struct kvp_ssd *ssd; /* NULL: no such tier */
+	uint32_t ssd_slots;  /* that it has at most; they come after the store's */
 	struct kvp_node_gate *gate;
 	struct kvp_list peers; /* struct kvp_node_peer */
 
@@ -37,8 +41,9 @@ struct kvp_node {
 	uint32_t sessions_fencing;
 	bool sessions_expired; /* some session is marked, see session.h */
 
-	struct kvp_list works; /* calls that wait for their next slice */
-	struct kvp_list waits; /* commits that wait for metas, oldest first */
+	struct kvp_list works;  /* calls that wait for their next slice */
+	struct kvp_list waits;  /* commits that wait for metas, oldest first */
+	struct kvp_list stages; /* stage calls that wait for blocks */
 	struct kvp_rpc_timer slice;
 	struct kvp_rpc_timer tick;
 
@@ -67,7 +72,7 @@ struct kvp_request {
  */
 typedef int kvp_request_fn(struct kvp_node *node, struct kvp_request *request);
 kvp_request_fn kvp_rpc_session_open, kvp_rpc_offer, kvp_rpc_commit, kvp_rpc_release, kvp_rpc_delete,
-	kvp_rpc_touch, kvp_rpc_status, kvp_rpc_ping;
+	kvp_rpc_stage, kvp_rpc_touch, kvp_rpc_status, kvp_rpc_ping;
 
 /* Replies; msg may be NULL. A reply that cannot be encoded becomes that error. */
 void kvp_node_reply(
@@ -75,6 +80,9 @@ void kvp_node_reply(
 
 /* Looks at every commit that waits: replies to those that are covered or out of time. */
 void kvp_commit_poll(struct kvp_node *node, uint64_t now_ns);
+
+/* Replies to stage calls that are out of time. */
+void kvp_stage_poll(struct kvp_node *node, uint64_t now_ns);
 
 /* metrics.c: copies the gauges and the store's counters into the table. */
 void kvp_node_metrics_set(struct kvp_node *node);

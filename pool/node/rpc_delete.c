@@ -3,6 +3,7 @@
  * rpc_delete.c - DELETE: evicts blocks by name, those that are here now.
  */
 #include "pool/node/session.h"
+#include "pool/node/ssd.h"
 #include "pool/node/work.h"
 
 #include <errno.h>
@@ -34,6 +35,9 @@ delete_item(struct kvp_work *work, uint32_t idx)
 	kvp_read_key(&delete->keys, &key);
 	delete->statuses[idx] =
 		kvp_store_delete(work->node->store, work->now_ns, msg->ns.data, &key);
+	if (work->node->ssd != NULL && kvp_ssd_delete(work->node->ssd, msg->ns.data, &key) == 0) {
+		delete->statuses[idx] = 0;
+	}
 }
 
 static void

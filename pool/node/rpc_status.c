@@ -7,6 +7,7 @@
  */
 #include "pool/node/announce.h"
 #include "pool/node/session.h"
+#include "pool/node/ssd.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -113,6 +114,10 @@ status_fill(struct status *status, struct kvp_node *node)
 
 		(void)snprintf(name, sizeof(name), "meta.%.150s", addr);
 		status_add(status, name, "%s", value);
+	}
+	if (node->ssd != NULL) {
+		kvp_ssd_describe(node->ssd, value, sizeof(value));
+		status_add(status, "ssd", "%s", value);
 	}
 	status_add_fences(status, node);
 	if (metrics == NULL) {
