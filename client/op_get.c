@@ -10,10 +10,14 @@
  *
  * get_step() is the only function that changes the state. Answers of lookups move items between
  * queues and let it be stepped.
+ *
+ * COLD items lie on a node's SSD: the node is asked to stage them, and its answer makes them READY
+ * with a location in its memory. From there they are read like all others.
  */
 #include "client/lookup.h"
 #include "hal/base/assert.h"
 #include "hal/base/err.h"
+#include "transport/proto/kvpool.pb-c.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +25,8 @@
 
 #define GET_PROBES_MAX 512u /* items of one step */
 #define GET_SAMPLE     64u  /* one read in so many is verified */
+#define GET_STAGE_KEYS 16u  /* of one stage call, so that the first are read while others come */
+#define GET_STAGE_OUT  4u   /* such calls out at a time */
 
 enum get_state { GET_PROBE, GET_RUN, GET_DRAIN, GET_DONE };
 
@@ -34,12 +40,16 @@ struct get {
 	struct kvp_fifo missed;
 	struct kvp_fifo ready;
 	struct kvp_fifo parked;
+	struct kvp_fifo cold; /* on an SSD: the node is asked to bring them into memory */
+	uint32_t staging;     /* calls out for that */
 };
 
 struct get_item {
 	struct kvp_loc loc; /* where it is, or was: a lookup that names it again is no news */
 	bool located;       /* loc was set */
 	bool asking;        /* in a lookup */
+	bool staging;       /* in a stage call */
+	bool staged;        /* loc came from one */
 	uint8_t tries;      /* locations that proved wrong */
 	uint8_t posts;      /* connections that failed under it */
 	int last;           /* why the last location was no good */
@@ -104,25 +114,27 @@ get_probe(struct kvp_oper *oper)
 	return get->probed == oper->batch.item_count;
 }
 
-/* How good a place to read from; negative: not at all. */
+/* How good a place to read from, any memory better than any SSD; negative: not at all. */
 static int
 get_score(struct kvp_oper *oper, const struct get_item *item, const struct kvp_loc *loc)
 {
 	struct kvp_chan *chan = kvp_chan_find(oper->cq, loc->node);
 
-	if (loc->tier != KVP_TIER_DRAM ||
+	int memory = loc->tier == KVP_TIER_DRAM ? 4 : 0;
+
+	if ((loc->tier != KVP_TIER_DRAM && loc->tier != KVP_TIER_SSD) ||
 		(item->located && item->loc.node == loc->node && item->loc.word == loc->word &&
 			item->last != -KVP_E_NODEDOWN)) {
 		return -2; /* not readable, or known to be stale */
 	}
 	if (chan == NULL) {
-		return 0;
+		return memory;
 	}
 	if (chan->state == CHAN_FAILED ||
 		atomic_load_explicit(&chan->peer->gone, memory_order_relaxed)) {
 		return -1;
 	}
-	return (chan->peer->same_host ? 2 : 0) + (chan->state == CHAN_UP ? 1 : 0);
+	return memory + (chan->peer->same_host ? 2 : 0) + (chan->state == CHAN_UP ? 1 : 0);
 }
 
 /* What a lookup says about one item. */
@@ -151,6 +163,11 @@ get_found(struct kvp_oper *oper, uint32_t idx, const struct kvp_loc *locs, uint3
 	}
 	item->loc = locs[best];
 	item->located = true;
+	item->staged = false;
+	if (item->loc.tier == KVP_TIER_SSD) {
+		kvp_fifo_push(oper, &get->cold, idx);
+		return;
+	}
 	kvp_oper_key(oper, idx, &key);
 	kvp_loc_cache_put(oper->cq->client->cache, oper->ns.digest, &key, &item->loc);
 	kvp_fifo_push(oper, &get->ready, idx);
@@ -263,6 +280,150 @@ get_try_again(struct kvp_oper *oper, uint32_t idx, int why)
 	}
 }
 
+/* --- staging
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* What the node says about one item; loc is there with status 0. */
+static void
+get_staged(struct kvp_oper *oper, uint32_t idx, int status, const struct kvp_loc *loc)
+{
+	struct get *get = oper->head;
+	struct get_item *item = get_item(oper, idx);
+	struct kvp_key key;
+
+	item->staging = false;
+	if (get_is_unwanted(get, idx)) {
+		get_finish(oper, idx, -KVP_E_NOKEY);
+	} else if (status == 0) {
+		item->loc = *loc;
+		item->staged = true;
+		kvp_oper_key(oper, idx, &key);
+		kvp_loc_cache_put(oper->cq->client->cache, oper->ns.digest, &key, &item->loc);
+		kvp_fifo_push(oper, &get->ready, idx);
+	} else if (status == -KVP_E_BUSY || status == -KVP_E_TIMEOUT) {
+		get_finish(oper, idx, status);
+	} else {
+		get_try_again(oper, idx, status == -KVP_E_NOKEY ? -KVP_E_STALE : -KVP_E_NODEDOWN);
+	}
+}
+
+static void
+get_stage_answered(struct kvp_call *call)
+{
+	struct kvp_oper *oper = call->owner;
+	struct get *get = oper->head;
+	Kvp__StageReply *msg = NULL;
+	const uint8_t *statuses = NULL;
+	int err = call->status;
+	size_t staged = 0;
+
+	get->staging--;
+	if (err == 0) {
+		msg = (Kvp__StageReply *)kvp_msg_decode(
+			kvp_rpc_reply_desc(KVP_RPC_STAGE), call->answer, call->answer_len);
+		statuses = msg != NULL
+				   ? kvp_array(&msg->statuses, call->item_count, sizeof(int32_t))
+				   : NULL;
+		err = statuses != NULL ? 0 : -KVP_E_PROTO;
+	}
+	for (uint32_t i = 0; i < call->item_count; i++) {
+		struct kvp_loc loc = {0};
+		int32_t status = err;
+
+		if (err == 0) {
+			memcpy(&status, statuses + i * sizeof(status), sizeof(status));
+		}
+		if (status == 0 && (staged + 1) * sizeof(loc) > msg->locations.len) {
+			status = -KVP_E_PROTO;
+		}
+		if (status == 0) {
+			memcpy(&loc, msg->locations.data + staged++ * sizeof(loc), sizeof(loc));
+			loc.node = get_item(oper, call->items[i])->loc.node;
+			status = loc.tier == KVP_TIER_DRAM ? 0 : -KVP_E_PROTO;
+		}
+		get_staged(oper, call->items[i], status, &loc);
+	}
+	if (msg != NULL) {
+		protobuf_c_message_free_unpacked(&msg->base, NULL);
+	}
+}
+
+/* Sends one node's keys. -ENOMEM. */
+static int
+get_stage_send(struct kvp_oper *oper, uint32_t number, uint32_t *items, uint32_t count)
+{
+	uint8_t keys[GET_STAGE_KEYS * (1 + KVP_KEY_LEN_MAX)];
+	struct kvp_writer writer = kvp_writer_over(keys, sizeof(keys));
+	uint64_t now_ns = kvp_now_ns(oper->cq->client->env);
+	Kvp__Stage msg = KVP__STAGE__INIT;
+	struct kvp_oper_call what = {.to = KVP_TO_NODE,
+		.type = KVP_RPC_STAGE,
+		.number = number,
+		.msg = &msg.base,
+		.items = items,
+		.item_count = count,
+		.done = get_stage_answered};
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct kvp_key key;
+
+		kvp_oper_key(oper, items[i], &key);
+		kvp_write_key(&writer, &key);
+		get_item(oper, items[i])->staging = true;
+	}
+	msg.ns = kvp_bytes(oper->ns.digest, KVP_NS_LEN);
+	msg.keys = kvp_bytes(keys, sizeof(keys) - writer.left);
+	if (oper->deadline_ns > now_ns) {
+		uint64_t wait_ms = (oper->deadline_ns - now_ns) / KVP_NS_PER_MS;
+
+		msg.wait_ms = wait_ms < UINT32_MAX ? (uint32_t)wait_ms : UINT32_MAX;
+	}
+	return kvp_oper_call(oper, &what) != NULL ? 0 : -ENOMEM;
+}
+
+/* Asks for what is cold, the keys of one node a call. */
+static void
+get_stage(struct kvp_oper *oper)
+{
+	struct get *get = oper->head;
+
+	while (get->cold.count > 0 && get->staging < GET_STAGE_OUT) {
+		uint32_t *items = malloc(GET_STAGE_KEYS * sizeof(*items));
+		uint32_t left = get->cold.count;
+		uint32_t number = UINT32_MAX;
+		uint32_t count = 0;
+
+		if (items == NULL) {
+			kvp_oper_end(oper, -ENOMEM);
+			return;
+		}
+		for (; left > 0 && count < GET_STAGE_KEYS; left--) {
+			uint32_t idx = kvp_fifo_pop(oper, &get->cold);
+			uint32_t node = get_item(oper, idx)->loc.node;
+
+			if (get_is_unwanted(get, idx)) {
+				get_finish(oper, idx, -KVP_E_NOKEY);
+			} else if (count > 0 && node != number) {
+				kvp_fifo_push(oper, &get->cold, idx); /* the next call's */
+			} else {
+				number = node;
+				items[count++] = idx;
+			}
+		}
+		if (count == 0) {
+			free(items);
+			continue;
+		}
+		get->staging++;
+		if (get_stage_send(oper, number, items, count) < 0) {
+			get->staging--;
+			kvp_oper_end(oper, -ENOMEM);
+			return;
+		}
+	}
+}
+
 /* --- reads
  * ------------------------------------------------------------------------------------------------
  */
@@ -342,7 +503,7 @@ get_hit(struct kvp_oper *oper, struct kvp_unit *unit)
 	struct kvp_item *item = &oper->batch.items[unit->item];
 	const struct kvp_loc *loc = &get_item(oper, unit->item)->loc;
 
-	item->medium = KVP_MEDIUM_DRAM;
+	item->medium = get_item(oper, unit->item)->staged ? KVP_MEDIUM_SSD : KVP_MEDIUM_DRAM;
 	item->local = unit->local;
 	(void)kvp_reads_add(unit->chan->peer->reads, loc, oper->batch.context.conversation,
 		oper->batch.context.service_class);
@@ -505,6 +666,14 @@ get_give_up(struct kvp_oper *oper)
 		}
 	}
 	get->asked = 0;
+	for (uint32_t i = 0; i < oper->batch.item_count; i++) {
+		if (get_item(oper, i)->staging) {
+			get_item(oper, i)->staging = false;
+			get_finish(oper, i, oper->end);
+		}
+	}
+	get->staging = 0;
+	get_give_up_fifo(oper, &get->cold, oper->end);
 	get_give_up_fifo(oper, &get->missed, asking);
 	get_give_up_fifo(oper, &get->parked, oper->end);
 	get_give_up_fifo(oper, &get->ready, oper->end);
@@ -550,6 +719,7 @@ get_step(struct kvp_oper *oper)
 			get_land(oper);
 			get_post(oper);
 			get_ask(oper);
+			get_stage(oper);
 			if (get->left > 0 && oper->end == 0) {
 				return;
 			}
@@ -581,6 +751,7 @@ get_start(struct kvp_oper *oper)
 	kvp_fifo_init(&get->missed);
 	kvp_fifo_init(&get->ready);
 	kvp_fifo_init(&get->parked);
+	kvp_fifo_init(&get->cold);
 	for (uint32_t i = 0; i < oper->batch.item_count; i++) {
 		if (oper->batch.items[i].status == KVP_ITEM_OPEN) {
 			get->left++;

@@ -32,7 +32,7 @@ static const struct kvp_opt_desc opts_desc[] = {
 };
 
 struct counts {
-	uint64_t ok, exists, miss, errors, wrong, old, local, remote, unindexed;
+	uint64_t ok, exists, miss, errors, wrong, old, local, remote, unindexed, ssd;
 	int first_error;
 };
 
@@ -105,6 +105,7 @@ item_count(struct run *run, const struct kvp_item *item, const uint8_t *buf, uin
 		c->ok++;
 		c->local += item->local;
 		c->remote += !item->local;
+		c->ssd += item->medium == KVP_MEDIUM_SSD;
 		if (run->op == KVP_GET) {
 			c->wrong += kvp_fill_check(buf, block_len(run, block), block, &seen);
 			c->old += number != 0 && seen.number != number;
@@ -219,9 +220,9 @@ main(int argc, char **argv)
 		printf("{\"ok\":%" PRIu64 ",\"exists\":%" PRIu64 ",\"miss\":%" PRIu64
 		       ",\"errors\":%" PRIu64 ",\"wrong\":%" PRIu64 ",\"old\":%" PRIu64
 		       ",\"local\":%" PRIu64 ",\"remote\":%" PRIu64 ",\"unindexed\":%" PRIu64
-		       ",\"first_error\":\"%s\"}\n",
+		       ",\"ssd\":%" PRIu64 ",\"first_error\":\"%s\"}\n",
 			c->ok, c->exists, c->miss, c->errors, c->wrong, c->old, c->local, c->remote,
-			c->unindexed, kvp_strerrorname(c->first_error));
+			c->unindexed, c->ssd, kvp_strerrorname(c->first_error));
 		status = 0;
 	}
 	free(run.buf);
