@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # One target a decoder. New inputs go to the build tree; corpus/NAME has the seeds.
-foreach(name IN ITEMS frame messages keys announce addr opt entry trace)
+foreach(name IN ITEMS frame messages keys announce addr opt entry tier trace)
 	add_executable(fuzz_${name} ${CMAKE_CURRENT_LIST_DIR}/fuzz_${name}.c)
 	set_target_properties(fuzz_${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
@@ -17,3 +17,4 @@ foreach(name IN ITEMS frame messages keys announce addr opt entry trace)
 endforeach()
 target_sources(fuzz_trace PRIVATE ${PROJECT_SOURCE_DIR}/bench/trace.c)
 target_link_libraries(fuzz_trace PRIVATE PkgConfig::jansson PkgConfig::zlib)
+target_link_libraries(fuzz_tier PRIVATE kvp_store)
