@@ -118,6 +118,31 @@ slots_parent(struct kvp_store *store, struct kvp_slot *slot, const struct kvp_of
 	slot->parent_word = parent == KVP_SLOT_NONE ? 0 : store->slots[parent].word;
 }
 
+/* Whoever comes after us must not take this slot for free. */
+static void
+slots_note(struct kvp_store *store, uint32_t idx)
+{
+	const struct kvp_slot *slot = &store->slots[idx];
+	struct kvp_store_note *note = store->cfg.notes;
+
+	if (note == NULL) {
+		return;
+	}
+	note += idx;
+	note->parent = slot->touch.parent;
+	note->parent_word = kvp_word_with(slot->parent_word, 0);
+	__atomic_store_n(&note->owner, slot->owner + 1, __ATOMIC_RELEASE);
+}
+
+static void
+slots_note_clear(struct kvp_store *store, uint32_t idx)
+{
+	if (store->cfg.notes != NULL) {
+		/* Not before the state word. */
+		__atomic_store_n(&store->cfg.notes[idx].owner, 0, __ATOMIC_RELEASE);
+	}
+}
+
 void
 kvp_slots_init(struct kvp_store *store)
 {
@@ -161,7 +186,9 @@ kvp_slots_grant(struct kvp_store *store, const struct kvp_offer *offer, uint64_t
 	entry.len_klen = offer->len | (uint64_t)offer->key->len << 56;
 	entry.off = off;
 	entry.word = slot->word;
-	kvp_slot_publish(&store->cfg.table[idx], &entry);
+	slots_note(store, idx);
+	kvp_slot_publish_fault(&store->cfg.table[idx], &entry, store->cfg.fault);
+	kvp_fault_point(store->cfg.fault, "offer");
 
 	kvp_index_insert(store->index, hash, idx);
 	run = slots_run(store, idx);
@@ -194,7 +221,9 @@ kvp_slots_commit(
 	slot->word = kvp_word_with(slot->word, KVP_SLOT_VALID);
 	entry.word = slot->word;
 	memcpy(entry.sum, sum, sizeof(entry.sum));
-	kvp_slot_publish(&store->cfg.table[idx], &entry);
+	kvp_slot_publish_fault(&store->cfg.table[idx], &entry, store->cfg.fault);
+	kvp_fault_point(store->cfg.fault, "commit");
+	slots_note_clear(store, idx);
 
 	slot->touch.now_ns = now_ns;
 	if (parent != KVP_SLOT_NONE &&
@@ -234,6 +263,7 @@ kvp_slots_evict(struct kvp_store *store, uint64_t now_ns, uint32_t idx)
 
 	kvp_assert(slot->state == KVP_SLOTS_VALID);
 	slots_word(store, idx, KVP_SLOT_EVICTED);
+	kvp_fault_point(store->cfg.fault, "evict");
 	store->cfg.evict->remove(store->evict, idx);
 	kvp_index_remove(store->index, kvp_index_hash_slot(store->index, idx), idx);
 	list_remove(store, &run->slots, KVP_LINK_RUN, idx);
@@ -274,6 +304,8 @@ kvp_slots_free(struct kvp_store *store, uint32_t idx)
 
 	kvp_assert(slot->state != KVP_SLOTS_VALID && slot->state != KVP_SLOTS_FREE);
 	slots_word(store, idx, KVP_SLOT_FREE);
+	kvp_fault_point(store->cfg.fault, "release");
+	slots_note_clear(store, idx);
 	if (slot->state == KVP_SLOTS_EVICTED) {
 		list_remove(store, &store->quarantine, KVP_LINK_STATE, idx);
 		store->quarantine_bytes -= kvp_slab_block_len(slot->len);
@@ -286,6 +318,68 @@ kvp_slots_free(struct kvp_store *store, uint32_t idx)
 	store->taken_bytes -= kvp_slab_block_len(slot->len);
 	slot->state = KVP_SLOTS_FREE;
 	list_push_front(store, &store->free, KVP_LINK_STATE, idx);
+}
+
+void
+kvp_slots_restore(struct kvp_store *store, uint64_t now_ns, uint32_t idx,
+	enum kvp_slots_state state, uint32_t owner)
+{
+	const struct kvp_slot_entry *entry = &store->cfg.table[idx];
+	struct kvp_slot *slot = &store->slots[idx];
+	struct kvp_store_run *run;
+
+	kvp_assert(slot->state == KVP_SLOTS_FREE);
+	list_remove(store, &store->free, KVP_LINK_STATE, idx);
+	slot->state = state;
+	slot->word = entry->word;
+	slot->off = entry->off;
+	slot->len = (uint32_t)kvp_entry_len(entry);
+	slot->owner = owner;
+	store->taken_bytes += kvp_slab_block_len(slot->len);
+	run = slots_run(store, idx);
+	run->touched_ns = now_ns;
+	if (state == KVP_SLOTS_VALID) {
+		list_push_front(store, &run->slots, KVP_LINK_RUN, idx);
+		kvp_index_insert(store->index, kvp_index_hash_slot(store->index, idx), idx);
+		store->stats.blocks++;
+		store->stats.recovered++;
+		store->stats.bytes_used += slot->len;
+		slots_note_clear(store, idx);
+		return;
+	}
+	list_push_back(store, &run->slots, KVP_LINK_RUN, idx);
+	slots_word(store, idx, KVP_SLOT_EVICTED);
+	if (state == KVP_SLOTS_EVICTED) {
+		list_push_back(store, &store->quarantine, KVP_LINK_STATE, idx);
+		slot->due_ns = now_ns + store->cfg.quarantine_ns;
+		store->quarantine_bytes += kvp_slab_block_len(slot->len);
+		store->stats.quarantined++;
+		return;
+	}
+	kvp_assert(state == KVP_SLOTS_LOST);
+	run->pinned++;
+	list_push_back(store, &store->owners[owner].slots, KVP_LINK_OWNER, idx);
+	store->owners[owner].lost++;
+	store->owners[owner].fencing = true;
+	store->stats.lost++;
+}
+
+void
+kvp_slots_rejoin(struct kvp_store *store, uint64_t now_ns, uint32_t idx)
+{
+	const struct kvp_store_note *note = store->cfg.notes;
+	struct kvp_touch touch = {.now_ns = now_ns, .parent = KVP_BLOCK_NONE};
+
+	if (note != NULL && note[idx].parent < store->cfg.slots_max && note[idx].parent != idx) {
+		const struct kvp_slot *parent = &store->slots[note[idx].parent];
+
+		if (parent->state == KVP_SLOTS_VALID &&
+			kvp_word_with(parent->word, 0) == note[idx].parent_word) {
+			touch.parent = note[idx].parent;
+		}
+	}
+	store->cfg.evict->insert(store->evict, idx, &touch);
+	slots_event(store, KVP_STORE_STORED, idx);
 }
 
 struct kvp_loc

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.h - a store from inside: for slots.c, grant.c, reclaim.c and store.c only.
+ * state.h - a store from inside: for the .c files beside it only.
  *
  * A slot is its entry in the shared table plus a struct kvp_slot here. What is here is what the
  * store believes; of the shared entry it reads only the key, which nobody else can write.
@@ -103,6 +103,12 @@ void kvp_slots_lose(struct kvp_store *store, uint32_t slot); /* WRITING -> LOST 
 void kvp_slots_evict(
 	struct kvp_store *store, uint64_t now_ns, uint32_t slot); /* VALID -> EVICTED */
 void kvp_slots_free(struct kvp_store *store, uint32_t slot);      /* not VALID, not FREE -> FREE */
+/* FREE -> VALID, LOST or EVICTED, as its entry in the table says; its place is taken in the slab.
+ * A VALID one is not known to the policy yet, and nobody is told. */
+void kvp_slots_restore(struct kvp_store *store, uint64_t now_ns, uint32_t slot,
+	enum kvp_slots_state state, uint32_t owner);
+/* A restored VALID one takes its place in the order of eviction, behind those before; the event. */
+void kvp_slots_rejoin(struct kvp_store *store, uint64_t now_ns, uint32_t slot);
 struct kvp_loc kvp_slots_loc(const struct kvp_store *store, uint32_t slot); /* VALID */
 
 /* reclaim.c: space. */

@@ -145,6 +145,32 @@ kvp_store_touch(
 }
 
 bool
+kvp_store_recovered(
+	const struct kvp_store *store, uint32_t *cursor, struct kvp_slot_entry *ret_entry)
+{
+	for (; *cursor < store->cfg.slots_max; (*cursor)++) {
+		const struct kvp_slot *slot = &store->slots[*cursor];
+
+		if (slot->state == KVP_SLOTS_VALID &&
+			slot->word >> 44 != (store->cfg.incarnation & 0xfffffu)) {
+			*ret_entry = store->cfg.table[*cursor];
+			return true;
+		}
+	}
+	return false;
+}
+
+void
+kvp_store_corrupt(struct kvp_store *store, uint64_t now_ns, uint32_t slot, uint64_t word)
+{
+	if (slot < store->cfg.slots_max && store->slots[slot].state == KVP_SLOTS_VALID &&
+		store->slots[slot].word == word) {
+		store->stats.corrupt++;
+		kvp_slots_evict(store, now_ns, slot);
+	}
+}
+
+bool
 kvp_store_next(const struct kvp_store *store, uint32_t *cursor, struct kvp_store_event *ret_event,
 	struct kvp_key *ret_key)
 {

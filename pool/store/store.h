@@ -37,10 +37,24 @@ struct kvp_store_event {
 	struct kvp_loc loc;        /* the valid word; node is 0 */
 };
 
+/*
+ * What a successor must know of a slot beside its entry; one a slot, in memory that outlives this
+ * process as the table does. owner is set before the slot is granted and cleared after it is valid
+ * or free, so an entry that somebody may write to always names who.
+ */
+struct kvp_store_note {
+	uint64_t parent_word; /* generation of the parent's filling; state 0 */
+	uint32_t parent;      /* its slot, or KVP_BLOCK_NONE */
+	uint32_t owner;       /* 1 + who may write there; 0: nobody */
+};
+_Static_assert(sizeof(struct kvp_store_note) == 16, "kvp_store_note is a format in shared memory");
+
 struct kvp_store_cfg {
 	void *arena;                  /* page aligned; the caller's, longer-lived */
 	size_t arena_len;             /* bytes, a multiple of KVP_BLOCK_ALIGN */
-	struct kvp_slot_entry *table; /* slots_max of them, zeroed, shared with readers */
+	struct kvp_slot_entry *table; /* slots_max of them, shared with readers; zeroed, or then
+				       * kvp_store_recover() comes next */
+	struct kvp_store_note *notes; /* slots_max of them, likewise; NULL: nothing is noted */
 	uint32_t slots_max;
 	uint32_t incarnation; /* low 20 bits go into state words */
 	uint64_t seed;        /* of the index's hash */
@@ -53,6 +67,7 @@ struct kvp_store_cfg {
 	/* In the order in which things happen; must not call the store. */
 	void (*event)(void *arg, const struct kvp_store_event *event);
 	void *arg;
+	struct kvp_fault *fault; /* points offer, publish, commit, evict, release */
 };
 
 struct kvp_store_stats {
@@ -72,12 +87,43 @@ struct kvp_store_stats {
 	uint64_t grants_expired;
 	uint64_t evicted;
 	uint64_t deleted;
-	uint64_t touches; /* reported reads that still matched */
+	uint64_t recovered; /* blocks that were there when the store was opened */
+	uint64_t corrupt;   /* of those, dropped because their bytes did not fit their checksum */
+	uint64_t touches;   /* reported reads that still matched */
 	uint64_t touches_stale;
 };
 
 /* -ENOMEM, -EINVAL (geometry; nothing is checked twice above). */
 int kvp_store_open(const struct kvp_store_cfg *cfg, struct kvp_store **ret_store);
+/* What became of the used entries of a table. */
+struct kvp_store_recovery {
+	uint32_t kept;        /* blocks, valid as they were */
+	uint32_t quarantined; /* had been evicted */
+	uint32_t lost;        /* somebody may still write there: reserved for that owner */
+	uint32_t half;        /* granted, but nobody's any more: free */
+	uint32_t torn;        /* do not fit their own check */
+	uint32_t misplaced;   /* no place of a block of their length, or another one's */
+	uint32_t doubles;     /* of a key that is there already */
+};
+
+/*
+ * Takes over what an earlier process left in table and notes: right after open, before all else.
+ * Believes of each entry only what its own check covers, and drops what contradicts the rest: a
+ * damaged table costs the blocks of the damaged entries and no others. Order of eviction: that of
+ * granting, children before parents. Every kept block is an event STORED. Owners of lost slots are
+ * being fenced from here on: the caller reports them fenced. Entries of this or a later incarnation
+ * must not be there. Twice gives the same as once. -ENOMEM; then the table is as it was.
+ */
+int kvp_store_recover(
+	struct kvp_store *store, uint64_t now_ns, struct kvp_store_recovery *ret_recovery);
+
+/* The next recovered block that is valid, of slot *cursor or later, for who verifies their bytes;
+ * *ret_entry is a copy of its entry. False: none left. */
+bool kvp_store_recovered(
+	const struct kvp_store *store, uint32_t *cursor, struct kvp_slot_entry *ret_entry);
+/* Its bytes are wrong: evicted and counted, if it is still there. */
+void kvp_store_corrupt(struct kvp_store *store, uint64_t now_ns, uint32_t slot, uint64_t word);
+
 void kvp_store_close(struct kvp_store *store); /* touches neither arena nor table; NULL is fine */
 
 struct kvp_offer {

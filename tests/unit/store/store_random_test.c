@@ -3,9 +3,13 @@
  * store_random_test.c - random operations on virtual time against a shadow model that knows, for
  * each page of the arena, who may use it: no two grants or blocks overlap, nothing is reused within
  * its quarantine or before its owner is fenced, no state word comes twice, the events alone give
- * the set of blocks, and the counters add up.
+ * the set of blocks, and the counters add up. Restarts, between operations and in the middle of
+ * one, give back just what was committed and not evicted, and whatever may still be written to
+ * stays reserved.
  */
 #include "tests/unit/store/store_test.h"
+
+#include <signal.h>
 
 #define PAGE           4096u
 #define ARENA_LEN      (64 * MIB)
@@ -46,6 +50,12 @@ struct model {
 	uint64_t removed;
 	uint64_t block_count;
 	uint64_t payload_bytes;
+	uint64_t allocs_before;
+	uint32_t restart_ops; /* restarts come so many operations apart; 0: never */
+	struct kvp_fault fault;
+	struct kvp_store_recovery total;
+	uint32_t restarts;
+	uint32_t restarts_midway;
 };
 
 /* Every call of the allocator by this program is counted: -Wl,--wrap in store.cmake. */
@@ -383,8 +393,9 @@ model_check(const struct model *model)
 	}
 	assert_int_equal(count, model->block_count);
 	assert_int_equal(stats.blocks, count);
-	assert_int_equal(stats.puts, model->stored);
-	assert_int_equal(stats.puts, stats.blocks + stats.evicted + stats.deleted);
+	assert_int_equal(stats.puts + stats.recovered, model->stored);
+	assert_int_equal(
+		stats.puts + stats.recovered, stats.blocks + stats.evicted + stats.deleted);
 	assert_int_equal(stats.bytes_used, model->payload_bytes);
 	assert_int_equal(stats.bytes_total, ARENA_LEN);
 	assert_true(stats.bytes_used + stats.bytes_free <= stats.bytes_total);
@@ -395,27 +406,220 @@ model_check(const struct model *model)
 	assert_int_equal(slots, model->grant_count);
 }
 
+/* --- restarts ------------------------------------------------------------------------------------
+ */
+
+static sigjmp_buf died;
+
 static void
-run_model(const char *what, uint32_t permille)
+die(int signo)
+{
+	siglongjmp(died, signo);
+}
+
+static void
+grants_number(struct model *model, const struct kvp_grant *grant, uint32_t owner)
+{
+	const struct kvp_slot_entry *entry = &model->ts.table[grant->slot];
+	struct model_grant *add = &model->grants[model->grant_count++];
+	uint64_t number;
+
+	assert_true(model->grant_count <= GRANTS);
+	memcpy(&number, entry->key, sizeof(number));
+	*add = (struct model_grant){.grant = *grant, .number = (uint32_t)number, .owner = owner};
+	model_pages(model, grant->off, grant->len, UINT64_MAX);
+}
+
+/* What is reserved now must be what was granted; one more or less if a call was cut short. */
+static uint32_t
+restart_grants(struct model *model, const struct model_block *before)
+{
+	uint32_t odd = 0;
+
+	for (uint32_t i = 0; i < model->grant_count;) {
+		struct model_grant *grant = &model->grants[i];
+		const struct kvp_store_note *note = &model->ts.notes[grant->grant.slot];
+		uint64_t word = model->ts.table[grant->grant.slot].word;
+
+		if (note->owner == grant->owner + 1 && word >> 4 == grant->grant.word >> 4) {
+			grant->dead = true;
+			i++;
+			continue;
+		}
+		odd++;
+		if (model->blocks[grant->number].stored && !before[grant->number].stored) {
+			model->grants[i] = model->grants[--model->grant_count]; /* it was valid */
+		} else {
+			grant_drop(model, i);
+		}
+	}
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		const struct kvp_slot_entry *entry = &model->ts.table[slot];
+		struct kvp_grant grant = {
+			.word = kvp_word_with(entry->word, KVP_SLOT_WRITING),
+			.off = entry->off,
+			.len = kvp_entry_len(entry),
+			.slot = slot,
+		};
+		bool known = model->ts.notes[slot].owner == 0;
+
+		for (uint32_t i = 0; i < model->grant_count && !known; i++) {
+			known = model->grants[i].grant.slot == slot;
+		}
+		if (!known) {
+			odd++;
+			grants_number(model, &grant, model->ts.notes[slot].owner - 1);
+			model->grants[model->grant_count - 1].dead = true;
+		}
+	}
+	return odd;
+}
+
+static uint32_t
+restart_blocks(struct model *model, const struct model_block *before)
+{
+	uint32_t odd = 0;
+
+	for (uint32_t number = 0; number < KEYS; number++) {
+		const struct model_block *was = &before[number];
+		const struct model_block *is = &model->blocks[number];
+
+		if (was->stored && is->stored) {
+			assert_memory_equal(&was->loc, &is->loc, sizeof(was->loc));
+		} else if (was->stored) {
+			assert_int_not_equal(model->ts.table[was->loc.slot].word, was->loc.word);
+			model_pages(model, was->loc.off, was->loc.len,
+				model->ts.now_ns + model->ts.cfg.quarantine_ns);
+			odd++;
+		} else if (is->stored) {
+			odd++;
+		}
+	}
+	return odd;
+}
+
+static void
+restart(struct model *model, bool midway)
+{
+	struct model_block *before = malloc(sizeof(model->blocks));
+	struct kvp_store_recovery recovery;
+	uint32_t odd;
+
+	assert_non_null(before);
+	memcpy(before, model->blocks, sizeof(model->blocks));
+	memset(model->blocks, 0, sizeof(model->blocks));
+	model->stored = 0;
+	model->block_count = 0;
+	model->payload_bytes = 0;
+	model->fault.left = 0;
+	recovery = test_store_restart(&model->ts);
+	assert_int_equal(recovery.kept, model->block_count);
+	odd = restart_blocks(model, before);
+	/* A commit cut short is a block more as well as a grant less. */
+	odd += restart_grants(model, before);
+	if (strcmp(model->fault.point, "release") != 0) { /* a fence frees many in one call */
+		assert_true(odd <= (midway ? 2 : 0));
+	}
+	assert_true(recovery.torn <= (midway ? 1 : 0));
+	assert_int_equal(recovery.misplaced + recovery.doubles + recovery.half, 0);
+	assert_int_equal(recovery.lost, model->grant_count);
+	memset(model->tells, 0, sizeof(model->tells));
+	for (uint32_t owner = 0; owner < OWNERS; owner++) {
+		model->fencing[owner] = kvp_store_owner_slots(model->ts.store, owner) > 0;
+	}
+	free(before);
+	model->total.kept += recovery.kept;
+	model->total.lost += recovery.lost;
+	model->total.torn += recovery.torn;
+	model->total.quarantined += recovery.quarantined;
+	model->restarts++;
+	model->restarts_midway += midway;
+	model->allocs_before = allocs;
+}
+
+static void
+run_ops(struct model *model)
+{
+	static const char *const points[] = {"offer", "publish", "commit", "evict", "release"};
+
+	for (volatile uint32_t op = 0; op < OPS; op++) {
+		if (model->restart_ops != 0 && op % model->restart_ops == model->restart_ops - 1) {
+			const char *point = points[test_rng_below(&model->rng, 5)];
+
+			(void)snprintf(model->fault.point, sizeof(model->fault.point), "%s", point);
+			model->fault.signo = SIGUSR1;
+			model->fault.left = test_rng_below(&model->rng, 40);
+			if (model->fault.left == 0) {
+				restart(model, false);
+			}
+		}
+		if (sigsetjmp(died, 1) == 0) {
+			op_any(model);
+		} else {
+			restart(model, true);
+		}
+		if (op % 500 == 0) {
+			model_check(model);
+		}
+	}
+	model->fault.left = 0;
+}
+
+/* When everybody is fenced and everything deleted, all of the arena is there again. */
+static void
+drain(struct model *model)
+{
+	struct kvp_grant grant;
+	struct kvp_loc loc;
+
+	for (uint32_t owner = 0; owner < OWNERS; owner++) {
+		if (!model->fencing[owner]) {
+			kvp_store_owner_fence(model->ts.store, owner);
+		}
+		kvp_store_owner_fenced(model->ts.store, model->ts.now_ns, owner);
+	}
+	for (uint32_t number = 0; number < KEYS; number++) {
+		struct kvp_key key = test_key(number);
+
+		(void)kvp_store_delete(model->ts.store, model->ts.now_ns, test_ns, &key);
+	}
+	for (int i = 0; i < 2; i++) { /* and then a stretch that was held is given up */
+		model->ts.now_ns += 10 * model->ts.cfg.quarantine_ns;
+		test_turns(&model->ts, test_no_expiry, NULL);
+	}
+	assert_int_equal(test_stats(&model->ts).bytes_free, ARENA_LEN);
+	assert_int_equal(test_offer(&model->ts, KEYS, ARENA_LEN, 0, &grant, &loc), 0);
+}
+
+static void
+run_model(const char *what, uint32_t permille, uint32_t restart_ops)
 {
 	struct model *model = calloc(1, sizeof(*model));
 	struct kvp_store_stats stats;
-	uint64_t before;
 
 	assert_non_null(model);
 	model->rng = test_rng_open(what);
 	model->ts.cfg.event = model_event;
 	model->ts.cfg.arg = model;
+	model->ts.cfg.fault = restart_ops != 0 ? &model->fault : NULL;
+	model->restart_ops = restart_ops;
 	test_store_open(&model->ts, ARENA_LEN, SLOTS, permille);
-	before = allocs;
-	for (uint32_t op = 0; op < OPS; op++) {
-		op_any(model);
-		if (op % 500 == 0) {
-			model_check(model);
-		}
-	}
-	assert_int_equal(allocs, before); /* nothing allocates after open */
+	model->allocs_before = allocs;
+	run_ops(model);
+	assert_int_equal(allocs, model->allocs_before); /* nothing allocates after open */
 	model_check(model);
+	if (restart_ops != 0) {
+		printf("restarts %u, %u of them midway; kept %u lost %u torn %u quarantined %u\n",
+			model->restarts, model->restarts_midway, model->total.kept,
+			model->total.lost, model->total.torn, model->total.quarantined);
+		assert_true(model->restarts > 100 && model->restarts_midway > 100);
+		assert_true(model->total.kept > 10000 && model->total.lost > 100);
+		assert_true(model->total.torn > 0 && model->total.quarantined > 0);
+		drain(model);
+		test_store_close(&model->ts);
+		free(model);
+		return;
+	}
 	stats = test_stats(&model->ts);
 	printf("puts %" PRIu64 " evicted %" PRIu64 " deleted %" PRIu64 " busy %" PRIu64
 	       " expired %" PRIu64 " refused %" PRIu64 "\n",
@@ -431,14 +635,25 @@ static void
 test_on_demand(void **state)
 {
 	(void)state;
-	run_model("store random, on demand", 0);
+	run_model("store random, on demand", 0, 0);
 }
 
 static void
 test_ahead(void **state)
 {
 	(void)state;
-	run_model("store random, ahead", 100);
+	run_model("store random, ahead", 100, 0);
+}
+
+static void
+test_restarts(void **state)
+{
+	struct sigaction action = {.sa_handler = die};
+
+	(void)state;
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	run_model("store random, restarts", 0, 700);
+	run_model("store random, restarts, ahead", 100, 700);
 }
 
 /* All blocks can go, so an offer that is repeated each quarantine gets in before long. */
@@ -481,6 +696,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_on_demand),
 		cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_restarts),
 		cmocka_unit_test(test_progress),
 	};
 
