@@ -80,6 +80,8 @@ struct kvp_xport_cfg {
 	const struct kvp_log *log;
 	const char *device;      /* the provider's name for the device, NULL: any */
 	const char *provider;    /* ofi: libfabric provider, NULL: "tcp" */
+	const char *lock_prefix; /* shm target: path that names of session locks begin with, so that
+				  * they outlive the process; NULL: they need not */
 	uint32_t io_depth;       /* operations in flight per connection, 0: 64 */
 	uint32_t conns_max;      /* hard limit, both sides; 0: 1024 */
 	struct kvp_xport *share; /* registrations made on it are valid on the new one too; it must
@@ -111,7 +113,9 @@ struct kvp_xport_ops {
 	int (*admit)(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 	/* Target: the token is no longer accepted and its connections end. 0: nothing that peer
 	 * posted can change or read our memory any more. -EINPROGRESS: not yet, call again later
-	 * (by timer). Unknown token: 0. Idempotent. */
+	 * (by timer). A token that an earlier process admitted is fenced likewise: providers whose
+	 * connections do not end with the process find it by cfg.lock_prefix. Unknown token: 0.
+	 * Idempotent. */
 	int (*fence)(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 
 	/* Initiator. On done() with 0 the connection can be used; with an error, or not, the owner

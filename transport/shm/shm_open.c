@@ -64,6 +64,7 @@ shm_open_xport(const struct kvp_xport_cfg *cfg, struct kvp_xport **ret_xport)
 	x->base.ops = &kvp_xport_shm;
 	x->env = cfg->env != NULL ? cfg->env : kvp_env_real();
 	x->log = cfg->log;
+	x->lock_prefix = cfg->lock_prefix != NULL ? cfg->lock_prefix : "";
 	x->io_depth = cfg->io_depth != 0 ? cfg->io_depth : 64;
 	x->conns_max = cfg->conns_max != 0 ? cfg->conns_max : 1024;
 	x->epoll_fd = -1;
