@@ -35,6 +35,8 @@ kvp_node_metrics_set(struct kvp_node *node)
 	kvp_metric_set(metrics, KVP_NODE_COMMITS_REFUSED, stats.commits_refused);
 	kvp_metric_set(metrics, KVP_NODE_EVICTED, stats.evicted);
 	kvp_metric_set(metrics, KVP_NODE_DELETED, stats.deleted);
+	kvp_metric_set(metrics, KVP_NODE_RECOVERED, stats.recovered);
+	kvp_metric_set(metrics, KVP_NODE_CORRUPT, stats.corrupt);
 	kvp_metric_set(metrics, KVP_NODE_TOUCHES, stats.touches);
 	kvp_metric_set(metrics, KVP_NODE_TOUCHES_STALE, stats.touches_stale);
 	kvp_metric_set(metrics, KVP_NODE_SESSIONS, node->sessions_open);

@@ -8,6 +8,7 @@
  */
 #include "hal/base/assert.h"
 #include "pool/node/announce.h"
+#include "pool/node/scrub.h"
 #include "pool/node/session.h"
 #include "pool/node/work.h"
 
@@ -207,10 +208,32 @@ node_tick(struct kvp_rpc_timer *timer)
 
 	kvp_node_worked(node, now_ns);
 	kvp_session_poll(node);
+	kvp_scrub_tick(node->scrub, now_ns);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
 	kvp_node_metrics_set(node);
 	node->cfg.rpc->ops->timer_start(node->cfg.rpc, &node->tick, more ? 0 : KVP_NODE_TICK_NS);
+}
+
+static int
+node_recover(struct kvp_node *node)
+{
+	uint64_t begin_ns = kvp_node_now(node);
+	struct kvp_store_recovery r;
+	uint64_t now_ns;
+	int err = kvp_store_recover(node->store, begin_ns, &r);
+
+	if (err < 0) {
+		return err;
+	}
+	now_ns = kvp_node_now(node);
+	kvp_info(node->cfg.log,
+		"%u blocks recovered in %u ms; evicted %u, may still be written to %u, dropped: "
+		"half written %u, torn %u, misplaced %u, double %u",
+		r.kept, (unsigned)((now_ns - begin_ns) / KVP_NS_PER_MS), r.quarantined, r.lost,
+		r.half, r.torn, r.misplaced, r.doubles);
+	kvp_sessions_recover(node);
+	return kvp_scrub_open(node, &node->scrub);
 }
 
 static int
@@ -221,6 +244,7 @@ node_store_open(struct kvp_node *node)
 		.arena = cfg->arena,
 		.arena_len = cfg->arena_len,
 		.table = cfg->table,
+		.notes = cfg->notes,
 		.slots_max = cfg->slots_max,
 		.incarnation = (uint32_t)(cfg->self.incarnation & 0xfffffu),
 		.evict = cfg->evict,
@@ -230,10 +254,13 @@ node_store_open(struct kvp_node *node)
 		.low_water_permille = cfg->low_water_permille,
 		.event = kvp_announce_event,
 		.arg = node,
+		.fault = cfg->fault,
 	};
+	int err;
 
 	cfg->env->random(cfg->env, &store.seed, sizeof(store.seed));
-	return kvp_store_open(&store, &node->store);
+	err = kvp_store_open(&store, &node->store);
+	return err == 0 && cfg->recover ? node_recover(node) : err;
 }
 
 static int
@@ -263,7 +290,8 @@ kvp_node_open(const struct kvp_node_cfg *cfg, struct kvp_node **ret_node)
 
 	if (cfg->transport_count == 0 || cfg->transport_count > KVP_TRANSPORTS_MAX ||
 		cfg->sessions_max == 0 || cfg->sessions_max > KVP_SESSIONS_MAX ||
-		cfg->heartbeat_ms == 0 || cfg->grant_ms == 0) {
+		cfg->heartbeat_ms == 0 || cfg->grant_ms == 0 ||
+		(cfg->notes == NULL) != (cfg->tokens == NULL)) {
 		return -EINVAL;
 	}
 	node = calloc(1, sizeof(*node));
@@ -317,6 +345,7 @@ kvp_node_close(struct kvp_node *node)
 		}
 	}
 	kvp_sessions_fini(node);
+	kvp_scrub_close(node->scrub);
 	kvp_announce_close(node->announce);
 	kvp_store_close(node->store);
 	free(node);

@@ -44,6 +44,12 @@ struct kvp_node_cfg {
 	size_t arena_len;
 	struct kvp_slot_entry *table;
 	uint32_t slots_max;
+	struct kvp_store_note *notes; /* NULL: nothing is noted for a successor */
+	uint8_t *tokens; /* with notes: 2 * KVP_SESSIONS_MAX tokens, of each owner number's session
+			  */
+	bool recover;    /* table, notes and tokens are an earlier process's; else they are zero */
+	uint64_t scrub_rate;     /* bytes a second of recovered blocks that are verified; 0: none */
+	struct kvp_fault *fault; /* NULL: none */
 	const struct kvp_evict_ops *evict;
 	uint32_t quarantine_ms;
 	uint32_t grant_ms;

@@ -22,12 +22,14 @@
 struct kvp_announcer;
 struct kvp_session;
 struct kvp_node_gate;
+struct kvp_scrub;
 
 struct kvp_node {
 	struct kvp_node_cfg cfg; /* transports points to the copy below; metas is NULL */
 	struct kvp_node_transport transports[KVP_TRANSPORTS_MAX];
 	struct kvp_store *store;
 	struct kvp_announcer *announce;
+	struct kvp_scrub *scrub; /* NULL: nothing to verify */
 	struct kvp_node_gate *gate;
 	struct kvp_list peers; /* struct kvp_node_peer */
 

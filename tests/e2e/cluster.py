@@ -136,7 +136,7 @@ class Cluster:
             "--ofi.listen=%s:0" % host.addr(), "--metrics.listen=%s:0" % host.addr(),
             "--local=%s/%s.sock" % (self.dir, name),
             "--shm.listen=%s/%s-shm.sock" % (self.dir, name),
-            "--data_dir=%s/%s" % (self.dir, name),
+            "--data_dir=%s/%s" % (self.dir, name), "--store.keep=false",
             "--metas=" + ",".join(m.address() for m in metas)] + list(options), host)
         self.daemons.append(daemon)
         return daemon

@@ -53,6 +53,7 @@ daemon_exec(const struct daemon *d)
 	(void)snprintf(buf[count++], 256, "--metrics.listen=127.0.0.1:0");
 	(void)snprintf(buf[count++], 256, "--ofi.listen=127.0.0.1:0");
 	(void)snprintf(buf[count++], 256, "--store.dram=1MiB");
+	(void)snprintf(buf[count++], 256, "--store.keep=false");
 	(void)snprintf(buf[count++], 256, "--name=%s", d->name);
 	(void)snprintf(buf[count++], 256, "--data_dir=%s/%s", d->dir, d->data);
 	(void)snprintf(buf[count++], 256, "--local=%s/c-%s.sock", d->dir, d->data);
