@@ -46,7 +46,7 @@ head_check(const struct kvp_head_info *info)
 static int
 head_find(const void *base, struct kvp_head_info *ret_info)
 {
-	uint32_t other = 0;
+	int none = -EINVAL;
 	int found = -1;
 
 	for (int i = 0; i < 2; i++) {
@@ -57,18 +57,15 @@ head_find(const void *base, struct kvp_head_info *ret_info)
 			continue;
 		}
 		if (info.version != KVP_HEAD_VERSION) {
-			other = info.version;
+			none = -KVP_E_VERSION;
+			ret_info->version = found < 0 ? info.version : ret_info->version;
 		} else if (info.check == head_check(&info) &&
 			   (found < 0 || info.serial > ret_info->serial)) {
 			*ret_info = info;
 			found = i;
 		}
 	}
-	if (found < 0 && other != 0) {
-		ret_info->version = other;
-		return -KVP_E_VERSION;
-	}
-	return found < 0 ? -EINVAL : found;
+	return found < 0 ? none : found;
 }
 
 int

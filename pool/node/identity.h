@@ -4,8 +4,8 @@
  * DIR/identity, and the lock that keeps a second process out of DIR.
  *
  * The file is text: "kvpool-identity 1", "id HEX", "incarnation N", "check HEX" over what stands
- * before. One that is damaged or of another version is kept as identity.bad and a new id is made:
- * blocks live in memory only, so nothing is lost but the name.
+ * before. One that is damaged or of another version is kept as identity.bad and a new id is made;
+ * then what an earlier start left in memory is another node's, and dropped.
  */
 #ifndef KVP_POOL_NODE_IDENTITY_H
 #define KVP_POOL_NODE_IDENTITY_H

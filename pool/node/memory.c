@@ -341,9 +341,11 @@ kvp_memory_open(const struct kvp_memory_cfg *cfg, struct kvp_memory *memory)
 	}
 	err = memory_take_over(cfg, boot_id, memory);
 	memory->recovered = err == 0;
-	if (err == -ENOENT) {
-		err = memory_create(cfg, memory);
+	if (err < 0 && err != -ENOENT) {
+		kvp_memory_close(memory, true); /* whatever is there is not ours to judge */
+		return err;
 	}
+	err = memory->recovered ? 0 : memory_create(cfg, memory);
 	err = err < 0 ? err : memory_own(cfg, boot_id, memory);
 	if (err < 0) {
 		kvp_memory_close(memory, memory->recovered);
