@@ -122,6 +122,9 @@ def test_kills(cluster, meta, options, kills, evicting):
     node = cluster.node(name, [meta], options)
     survivor = Survivor(cluster, meta, node, name,
                         sizes="4096,65536,100000,300000" if evicting else "4096,20000")
+    # The same over the network, which only reads.
+    reader = None if evicting else Survivor(
+        cluster, meta, node, name + "-ofi", transport="ofi", sizes="4096,20000", deadline="3s")
     kept, at_points, slowest = 0, 0, 0
     for i in range(kills):
         if i % 2 == 0:
@@ -138,6 +141,8 @@ def test_kills(cluster, meta, options, kills, evicting):
         begin = restart(node)
         if must:
             slowest = max(slowest, survivor.check(must)["first_hit"] - begin)
+        if must and reader:
+            reader.check(rng.sample(sorted(must), min(len(must), 100)))
         kept += len(must)
     counts = survivor.pause()
     assert counts["puts"] > 0 and counts["gets"] > 0, counts
@@ -147,6 +152,8 @@ def test_kills(cluster, meta, options, kills, evicting):
           "first hit after start at most %.3f s; %s" % (
               name, kills, at_points, kept, kept, slowest, counts))
     survivor.close()
+    if reader:
+        reader.close()
     node.stop()
 
 
@@ -325,7 +332,7 @@ def main():
         test_frozen_writer(cluster, meta)
         test_many_slots(cluster, meta)
         test_kills(cluster, meta, ["--store.dram=250MiB", "--store.slots=40000",
-                                   "--transports=shm"], KILLS // 4, False)
+                                   "--transports=shm,ofi"], KILLS // 4, False)
         test_kills(cluster, meta, ["--store.dram=16MiB", "--transports=shm", "--store.low_water=0",
                                    "--store.quarantine=20ms"], KILLS - KILLS // 4, True)
 
