@@ -11,6 +11,8 @@
 #define LEN    (64 * KIB)
 #define MANY   100000u
 
+#define DAMAGE_SLOTS 128u
+
 static void
 open_filled(struct test_store *ts)
 {
@@ -187,6 +189,49 @@ test_garbage(void **state)
 	assert_int_equal(test_stats(&ts).bytes_free, 16 * LEN);
 	for (uint64_t i = 0; i < BLOCKS; i++) {
 		(void)test_put(&ts, i, LEN);
+	}
+	test_store_close(&ts);
+}
+
+/* Any bytes of some entries and notes are changed: the other blocks are there, as they were. */
+static void
+test_random_damage(void **state)
+{
+	static const uint64_t lens[] = {100, 4096, 20000, LEN, 100000, 300000, MLA_LEN};
+	struct test_store ts = {0};
+	struct test_rng rng = test_rng_open("recover damage");
+	struct kvp_slot_entry table[DAMAGE_SLOTS];
+	struct kvp_loc before[DAMAGE_SLOTS];
+	uint32_t count = 0;
+
+	(void)state;
+	test_store_open(&ts, 64 * MIB, DAMAGE_SLOTS, 0);
+	for (; count < DAMAGE_SLOTS - 20; count++) {
+		before[count] = test_put(&ts, count, lens[test_rng_below(&rng, 7)]);
+	}
+	memcpy(table, ts.table, sizeof(table));
+	for (uint32_t round = 0; round < 2000; round++) {
+		bool damaged[DAMAGE_SLOTS] = {false};
+
+		memcpy(ts.table, table, sizeof(table));
+		for (uint32_t i = test_rng_below(&rng, 12); i > 0; i--) {
+			uint32_t slot = test_rng_below(&rng, DAMAGE_SLOTS);
+
+			damaged[slot] = true;
+			((uint8_t *)&ts.table[slot])[test_rng_below(&rng, 128)] ^=
+				(uint8_t)(1 + test_rng_below(&rng, 255));
+			((uint8_t *)&ts.notes[slot])[test_rng_below(&rng, 16)] ^=
+				(uint8_t)test_rng_below(&rng, 256);
+		}
+		(void)test_store_restart(&ts);
+		for (uint32_t i = 0; i < count; i++) {
+			struct kvp_key key = test_key(i);
+			struct kvp_loc loc;
+			int err = kvp_store_lookup(ts.store, test_ns, &key, &loc);
+
+			assert_int_equal(err, damaged[before[i].slot] ? -KVP_E_NOKEY : 0);
+			assert_true(err < 0 || memcmp(&loc, &before[i], sizeof(loc)) == 0);
+		}
 	}
 	test_store_close(&ts);
 }
@@ -370,6 +415,7 @@ main(void)
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_copies),
 		cmocka_unit_test(test_garbage),
+		cmocka_unit_test(test_random_damage),
 		cmocka_unit_test(test_open_grants),
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_evicted),
