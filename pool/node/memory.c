@@ -218,6 +218,21 @@ memory_unlink(const char *name)
 	}
 }
 
+static void
+memory_log_got(const struct kvp_log *log, const char *object, const struct kvp_mem_got *got)
+{
+	static const char *const kinds[] = {
+		[KVP_MEM_SMALL] = "small pages",
+		[KVP_MEM_THP] = "transparent huge pages",
+		[KVP_MEM_HUGETLB] = "reserved huge pages",
+	};
+	char len[KVP_MEM_TEXT_LEN];
+
+	kvp_info(log, "memory %s has %s of %s, %s, numa node %d", object, kinds[got->kind],
+		kvp_mem_len_text(got->page_len, len), got->locked ? "locked" : "not locked",
+		got->numa_node);
+}
+
 static int
 memory_create_object(const struct kvp_memory_cfg *cfg, const char *what, uint64_t len,
 	const struct kvp_mem_want *want, struct kvp_mem *ret_mem)
@@ -230,7 +245,9 @@ memory_create_object(const struct kvp_memory_cfg *cfg, const char *what, uint64_
 	memory_object(cfg->name, what, object);
 	err = kvp_mem_create_arena(&object_cfg, want, ret_mem, &got);
 	memory_log_why(cfg->log, err < 0 ? KVP_LOG_ERROR : KVP_LOG_WARN, &got);
-	if (err == -ENOSPC) {
+	if (err == 0 && want == &cfg->want) {
+		memory_log_got(cfg->log, object, &got);
+	} else if (err == -ENOSPC) {
 		kvp_error(cfg->log,
 			"%s of %" PRIu64 " bytes does not fit into /dev/shm or free memory: lower "
 			"store.dram or store.slots, or remount /dev/shm with a larger size",
