@@ -206,9 +206,9 @@ node_tick(struct kvp_rpc_timer *timer)
 	uint64_t now_ns = kvp_node_now(node);
 	bool more = kvp_store_turn(node->store, now_ns, kvp_session_expired, node);
 
+	kvp_scrub_tick(node->scrub, now_ns);
 	kvp_node_worked(node, now_ns);
 	kvp_session_poll(node);
-	kvp_scrub_tick(node->scrub, now_ns);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
 	kvp_node_metrics_set(node);
