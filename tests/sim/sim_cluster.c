@@ -162,6 +162,8 @@ node_start(struct cluster *c, uint32_t number)
 		.quarantine_ms = 10,
 		.grant_ms = 1000,
 		.low_water_permille = 50,
+		.lease_ms_max = 60000,
+		.lease_permille = 500,
 		.sessions_max = 16,
 		.transports = &transport,
 		.transport_count = 1,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # kvpoold's logic on virtual time, and the program itself.
-foreach(name IN ITEMS announce offer session)
+foreach(name IN ITEMS announce lease offer session)
 	kvp_test(unit.node.${name}
 		SOURCES
 			${CMAKE_CURRENT_LIST_DIR}/node/${name}_test.c
