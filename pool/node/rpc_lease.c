@@ -130,6 +130,7 @@ int
 kvp_rpc_unlease(struct kvp_node *node, struct kvp_request *request)
 {
 	const Kvp__Unlease *msg = (const Kvp__Unlease *)request->msg;
+	Kvp__UnleaseReply reply = KVP__UNLEASE_REPLY__INIT;
 	size_t count = msg->leases.len / sizeof(uint64_t);
 	uint64_t now_ns = kvp_node_now(node);
 
@@ -143,6 +144,6 @@ kvp_rpc_unlease(struct kvp_node *node, struct kvp_request *request)
 		memcpy(&lease, msg->leases.data + i * sizeof(lease), sizeof(lease));
 		kvp_store_lease_end(node->store, now_ns, request->peer->session->owner, lease);
 	}
-	kvp_node_reply(node, request->call, 0, NULL);
+	kvp_node_reply(node, request->call, 0, &reply.base);
 	return 0;
 }

@@ -5,4 +5,5 @@ target_sources(kvp_xport PRIVATE
 	${CMAKE_CURRENT_LIST_DIR}/shm_target.c
 	${CMAKE_CURRENT_LIST_DIR}/shm_mr.c
 	${CMAKE_CURRENT_LIST_DIR}/shm_io.c
-	${CMAKE_CURRENT_LIST_DIR}/shm_poll.c)
+	${CMAKE_CURRENT_LIST_DIR}/shm_poll.c
+	${CMAKE_CURRENT_LIST_DIR}/shm_view.c)
