@@ -17,6 +17,8 @@
 #define EPOCHS_MAGIC     0x7368636f70657670ull /* "pvepochs" */
 #define EPOCHS_VERSION   1u
 #define EPOCHS_COUNT_MAX 65536u
+#define EPOCHS_PAUSE_NS  (100 * KVP_NS_PER_MS) /* between writes, whatever clients bring */
+#define EPOCHS_RETRY_NS  KVP_NS_PER_S
 
 struct epochs_head {
 	uint64_t magic;
@@ -151,4 +153,14 @@ kvp_epochs_flush(struct kvp_node *node)
 	}
 	node->epochs_dirty = false;
 	return 0;
+}
+
+void
+kvp_epochs_tick(struct kvp_node *node, uint64_t now_ns)
+{
+	if (!node->epochs_dirty || now_ns < node->epochs_due_ns) {
+		return;
+	}
+	node->epochs_due_ns =
+		now_ns + (kvp_epochs_flush(node) < 0 ? EPOCHS_RETRY_NS : EPOCHS_PAUSE_NS);
 }

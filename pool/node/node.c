@@ -217,7 +217,7 @@ node_tick(struct kvp_rpc_timer *timer)
 	kvp_session_poll(node);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
-	(void)kvp_epochs_flush(node); /* logged; the next tick tries again */
+	kvp_epochs_tick(node, now_ns);
 	kvp_node_metrics_set(node);
 	node->cfg.rpc->ops->timer_start(node->cfg.rpc, &node->tick, more ? 0 : KVP_NODE_TICK_NS);
 }

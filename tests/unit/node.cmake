@@ -12,6 +12,10 @@ kvp_test(unit.node.identity
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/identity_test.c
 	LINKS kvp_node
 	LABELS unit)
+kvp_test(unit.node.quotas
+	SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/quotas_test.c
+	LINKS kvp_node
+	LABELS unit)
 kvp_test(unit.node.kvpoold
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/kvpoold_test.c
 	LINKS kvp_hal
