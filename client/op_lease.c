@@ -36,7 +36,6 @@ struct lease {
 /* Items of KVP_VIEW that are leased and not mapped yet: open, with a location. */
 struct lease_item {
 	struct kvp_loc loc; /* len 0: none */
-	bool same_host;
 };
 
 static struct lease_item *
@@ -111,7 +110,6 @@ lease_held(struct kvp_oper *oper, const struct kvp_call *call, uint32_t idx, str
 		kvp_loc_cache_put(oper->cq->client->cache, oper->ns.digest, &key, &loc);
 	}
 	lease_item(oper, idx)->loc = loc;
-	lease_item(oper, idx)->same_host = call->peer->same_host;
 	if (oper->batch.op == KVP_LEASE) {
 		item->status = 0;
 	}
@@ -213,7 +211,8 @@ lease_ask(struct kvp_oper *oper)
 /* --- MAP -----------------------------------------------------------------------------------------
  */
 
-/* -EINPROGRESS: the connection is on its way. */
+/* -EINPROGRESS: the connection is on its way. Its transport decides: whether a node is on this host
+ * is not always known before. */
 static int
 lease_map_one(struct kvp_oper *oper, uint32_t idx)
 {
@@ -226,10 +225,6 @@ lease_map_one(struct kvp_oper *oper, uint32_t idx)
 	if (item->status != KVP_ITEM_OPEN) {
 		return 0;
 	}
-	if (!lease_item(oper, idx)->same_host) {
-		item->status = -KVP_E_NO_PROVIDER;
-		return 0;
-	}
 	err = kvp_chan_want(oper->cq, lease_item(oper, idx)->loc.node, &chan);
 	if (err == -EINPROGRESS) {
 		return err;
@@ -239,7 +234,10 @@ lease_map_one(struct kvp_oper *oper, uint32_t idx)
 		err = kvp_view_make(
 			chan, oper->ns.digest, &key, &lease_item(oper, idx)->loc, &item->view);
 	}
-	lease->views += err == 0;
+	if (err == 0) {
+		item->local = 1;
+		lease->views++;
+	}
 	item->status = err;
 	return 0;
 }
