@@ -75,6 +75,13 @@ struct kvp_xport {
 	const struct kvp_xport_ops *ops;
 };
 
+/* Remote memory that this process can read in place. */
+struct kvp_xport_view {
+	const void *addr;
+	void *base; /* the provider's, as len is */
+	size_t len;
+};
+
 struct kvp_xport_cfg {
 	const struct kvp_env *env;
 	const struct kvp_log *log;
@@ -133,6 +140,13 @@ struct kvp_xport_ops {
 		const struct kvp_rdesc *src, uint64_t off, struct kvp_io *io);
 	int (*write)(struct kvp_conn *conn, const struct kvp_seg *src, uint32_t count,
 		const struct kvp_rdesc *dst, uint64_t off, struct kvp_io *io);
+
+	/* Initiator, of a transport that stays on this host; NULL: it cannot. Makes remote memory
+	 * readable in place until unmap(), also after the connection's end; what it shows then is
+	 * nobody's promise. -EINVAL, -ENOTCONN, -errno. */
+	int (*map)(struct kvp_conn *conn, const struct kvp_rdesc *src, uint64_t off, uint64_t len,
+		struct kvp_xport_view *ret_view);
+	void (*unmap)(struct kvp_xport_view *view); /* any thread */
 
 	/* Moves things on and calls done() for at most max operations. Returns how many. */
 	int (*poll)(struct kvp_xport *xport, uint32_t max);

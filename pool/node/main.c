@@ -10,6 +10,7 @@
 #include "pool/node/identity.h"
 #include "pool/node/memory.h"
 #include "pool/node/node.h"
+#include "pool/node/quotas.h"
 #include "pool/node/settings.h"
 #include "pool/node/xports.h"
 
@@ -53,6 +54,16 @@ static const struct kvp_opt_desc options[] = {
 		"how long a client may take to fill a slot"},
 	{"store.low_water", KVP_OPT_UINT, "50", "0..500",
 		"per mille of store.dram that eviction keeps free ahead of demand"},
+	{"store.lease_max", KVP_OPT_TIME, "60s", "0ms..60min",
+		"the longest that a client may have blocks kept in place; 0: not at all"},
+	{"store.lease_share", KVP_OPT_UINT, "500", "0..1000",
+		"per mille of store.dram that may be kept in place"},
+	{"store.quota", KVP_OPT_SIZE, "0", "0..1024TiB",
+		"the most that one namespace may take of store.dram; 0: no limit"},
+	{"store.quotas", KVP_OPT_STRING, "", NULL,
+		"other limits for some namespaces: DIGEST=SIZE, comma separated"},
+	{"store.quota_evict", KVP_OPT_BOOL, "false", NULL,
+		"a namespace at its limit loses its own oldest block; else it gets no more"},
 	{"sessions.max", KVP_OPT_UINT, "1024", "1..1024", "client sessions at a time"},
 	{"index_wait", KVP_OPT_TIME, "100ms", "1ms..10s",
 		"how long a commit waits for metadata servers"},
@@ -71,6 +82,9 @@ struct kvpoold {
 	char metas_text[4096]; /* metas point into it */
 	const char *metas[MAIN_METAS_MAX];
 	uint32_t meta_count;
+	struct kvp_node_quota quotas[KVP_QUOTAS_MAX];
+	uint32_t quota_count;
+	char epochs_path[PATH_MAX];
 
 	struct kvp_identity identity;
 	struct kvp_metrics metrics;
@@ -191,6 +205,12 @@ options_store(struct kvpoold *self)
 			kvp_opt_str(opts, "store.evict"));
 		return -KVP_E_CONFIG;
 	}
+	(void)snprintf(self->epochs_path, sizeof(self->epochs_path), "%s/epochs",
+		kvp_opt_str(opts, "data_dir")); /* one that is too long is refused later */
+	if (kvp_quotas_parse(kvp_opt_str(opts, "store.quotas"), &self->daemon.log, self->quotas,
+		    &self->quota_count) < 0) {
+		return -KVP_E_CONFIG;
+	}
 	return kvp_settings_load(opts, &self->daemon.log, &self->settings);
 }
 
@@ -286,6 +306,13 @@ main_open_node(struct kvpoold *self)
 		.grant_ms = (uint32_t)kvp_opt_num(opts, "store.grant"),
 		.low_water_permille = (uint32_t)kvp_opt_num(opts, "store.low_water"),
 		.sessions_max = (uint32_t)kvp_opt_num(opts, "sessions.max"),
+		.lease_ms_max = (uint32_t)kvp_opt_num(opts, "store.lease_max"),
+		.lease_permille = (uint32_t)kvp_opt_num(opts, "store.lease_share"),
+		.quota = kvp_opt_num(opts, "store.quota"),
+		.quota_evict = kvp_opt_num(opts, "store.quota_evict") != 0,
+		.quotas = self->quotas,
+		.quota_count = self->quota_count,
+		.epochs_path = self->epochs_path,
 		.transports = self->xports.list,
 		.transport_count = self->xports.count,
 		.metas = self->metas,

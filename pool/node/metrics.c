@@ -39,6 +39,15 @@ kvp_node_metrics_set(struct kvp_node *node)
 	kvp_metric_set(metrics, KVP_NODE_CORRUPT, stats.corrupt);
 	kvp_metric_set(metrics, KVP_NODE_TOUCHES, stats.touches);
 	kvp_metric_set(metrics, KVP_NODE_TOUCHES_STALE, stats.touches_stale);
+	kvp_metric_set(metrics, KVP_NODE_LEASES, stats.leases);
+	kvp_metric_set(metrics, KVP_NODE_LEASED_BLOCKS, stats.leased_blocks);
+	kvp_metric_set(metrics, KVP_NODE_LEASED_BYTES, stats.leased_bytes);
+	kvp_metric_set(metrics, KVP_NODE_LEASES_EXPIRED, stats.leases_expired);
+	kvp_metric_set(metrics, KVP_NODE_LEASES_REFUSED, stats.leases_refused);
+	kvp_metric_set(metrics, KVP_NODE_NAMESPACES, stats.namespaces);
+	kvp_metric_set(metrics, KVP_NODE_OVER_QUOTA, stats.over_quota);
+	kvp_metric_set(metrics, KVP_NODE_CLEARED, stats.cleared);
+	kvp_metric_set(metrics, KVP_NODE_OLD_EPOCH, stats.old_epoch);
 	kvp_metric_set(metrics, KVP_NODE_SESSIONS, node->sessions_open);
 	kvp_metric_set(metrics, KVP_NODE_FENCES_PENDING, node->sessions_fencing);
 	kvp_metric_set(metrics, KVP_NODE_METAS, node->cfg.meta_count);

@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define NODE_LEASES_MAX     16384u
+#define NODE_NAMESPACES_MAX 4096u /* and as many families */
+
 struct kvp_node_gate {
 	struct kvp_rpc_service service; /* its arg is this gate */
 	struct kvp_node *node;          /* NULL once closed */
@@ -37,6 +40,11 @@ static const struct node_handler handlers[] = {
 	{KVP_RPC_RELEASE, true, kvp_rpc_release},
 	{KVP_RPC_DELETE, true, kvp_rpc_delete},
 	{KVP_RPC_TOUCH, true, kvp_rpc_touch},
+	{KVP_RPC_LEASE, true, kvp_rpc_lease},
+	{KVP_RPC_UNLEASE, true, kvp_rpc_unlease},
+	{KVP_RPC_CLEAR, true, kvp_rpc_clear},
+	{KVP_RPC_USAGE, false, kvp_rpc_usage},
+	{KVP_RPC_LEASES, false, kvp_rpc_leases},
 };
 
 /* --- calls ---------------------------------------------------------------------------------------
@@ -211,6 +219,7 @@ node_tick(struct kvp_rpc_timer *timer)
 	kvp_session_poll(node);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
+	kvp_epochs_tick(node, now_ns);
 	kvp_node_metrics_set(node);
 	node->cfg.rpc->ops->timer_start(node->cfg.rpc, &node->tick, more ? 0 : KVP_NODE_TICK_NS);
 }
@@ -255,12 +264,25 @@ node_store_open(struct kvp_node *node)
 		.event = kvp_announce_event,
 		.arg = node,
 		.fault = cfg->fault,
+		.leases_max = cfg->lease_ms_max > 0 ? NODE_LEASES_MAX : 0,
+		.lease_blocks_max = cfg->slots_max,
+		.lease_permille = cfg->lease_permille,
+		.namespaces_max = NODE_NAMESPACES_MAX,
+		.families_max = NODE_NAMESPACES_MAX,
+		.quota = cfg->quota,
+		.quota_evict = cfg->quota_evict,
 	};
 	int err;
 
 	cfg->env->random(cfg->env, &store.seed, sizeof(store.seed));
 	err = kvp_store_open(&store, &node->store);
-	return err == 0 && cfg->recover ? node_recover(node) : err;
+	for (uint32_t i = 0; err == 0 && i < cfg->quota_count; i++) {
+		err = kvp_store_quota_set(node->store, cfg->quotas[i].ns, cfg->quotas[i].bytes);
+	}
+	if (err == 0 && cfg->recover) {
+		err = node_recover(node);
+	}
+	return err < 0 ? err : kvp_epochs_open(node);
 }
 
 static int
@@ -311,6 +333,8 @@ kvp_node_open(const struct kvp_node_cfg *cfg, struct kvp_node **ret_node)
 	node->cfg.transports = node->transports;
 	node->cfg.metas = NULL; /* copied by now, and the caller's may go */
 	err = err < 0 ? err : node_store_open(node);
+	node->cfg.quotas = NULL; /* likewise */
+	node->cfg.epochs_path = NULL;
 	err = err < 0 ? err : node_gate_open(node);
 	if (err < 0) {
 		kvp_node_close(node);
@@ -347,6 +371,7 @@ kvp_node_close(struct kvp_node *node)
 	kvp_sessions_fini(node);
 	kvp_scrub_close(node->scrub);
 	kvp_announce_close(node->announce);
+	kvp_epochs_close(node);
 	kvp_store_close(node->store);
 	free(node);
 }

@@ -31,6 +31,12 @@ struct kvp_node_transport {
 	struct kvp_rdesc table_read;
 };
 
+/* A quota of one namespace, instead of the default. */
+struct kvp_node_quota {
+	uint8_t ns[KVP_NS_LEN];
+	uint64_t bytes; /* 0: no limit */
+};
+
 struct kvp_node_cfg {
 	const struct kvp_env *env;
 	const struct kvp_log *log;
@@ -55,6 +61,13 @@ struct kvp_node_cfg {
 	uint32_t grant_ms;
 	uint32_t low_water_permille;
 	uint32_t sessions_max;
+	uint32_t lease_ms_max;   /* the longest lease; 0: none are given */
+	uint32_t lease_permille; /* of the arena, that leases may hold */
+	uint64_t quota;          /* bytes of a namespace without one of its own; 0: no limit */
+	bool quota_evict;        /* a full namespace loses its own oldest block */
+	const struct kvp_node_quota *quotas; /* copied */
+	uint32_t quota_count;
+	const char *epochs_path; /* file of the epochs, copied; NULL: they end with the node */
 
 	const struct kvp_node_transport *transports; /* copied */
 	uint32_t transport_count;

@@ -168,7 +168,7 @@ kvp_session_end(struct kvp_node *node, struct kvp_session *session)
 {
 	kvp_assert(session->state == KVP_SESSION_OPEN);
 	/* First, so that nothing done on the way out can commit. */
-	kvp_store_owner_fence(node->store, session->owner);
+	kvp_store_owner_fence(node->store, kvp_node_now(node), session->owner);
 	session->state = KVP_SESSION_FENCING;
 	session->expired = false;
 	session->ended_ns = kvp_node_now(node);

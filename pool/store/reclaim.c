@@ -9,12 +9,11 @@
  *           extents is chosen, held for the offered size and emptied, at most
  *           KVP_STORE_STEP_MAX evictions a step. The policy is not asked here: space of the right
  *           shape wins over the best order, so parents may go before their children. Chosen is the
- *           stretch without open grants and runs of this size, then untouched for longest (its
- *           age counts in octaves, so that what was just stored is safe), then with the least in
- *           it (in eighths). That look is O(extents), once for a stretch.
- * PROGRESS  A hold ends when a run is carved in it, or when nothing has left it for a while (its
- *           rest waits for a fence, or nobody asks any more). One stretch at a time: another size
- *           that needs one waits, which is BUSY to its clients.
+ *           stretch without open grants, leases and runs of this size, then untouched for longest
+ * (its age counts in octaves, so that what was just stored is safe), then with the least in it (in
+ * eighths). That look is O(extents), once for a stretch. PROGRESS  A hold ends when a run is carved
+ * in it, or when nothing has left it for a while (its rest waits for a fence, or nobody asks any
+ * more). One stretch at a time: another size that needs one waits, which is BUSY to its clients.
  */
 #include "hal/base/assert.h"
 #include "pool/store/state.h"
@@ -134,7 +133,8 @@ hold_step(struct kvp_store *store, uint64_t now_ns)
 	while (at < hold.first + hold.extents) {
 		const struct kvp_slot_list *slots = &store->runs[at].slots;
 
-		while (slots->count > 0 && store->slots[slots->first].state == KVP_SLOTS_VALID) {
+		while (slots->count > 0 && store->slots[slots->first].state == KVP_SLOTS_VALID &&
+			store->slots[slots->first].leases == 0) {
 			if (budget-- == 0) {
 				return true;
 			}
@@ -145,6 +145,21 @@ hold_step(struct kvp_store *store, uint64_t now_ns)
 		at += kvp_slab_run_at(store->slab, at).extents;
 	}
 	return false;
+}
+
+/* The policy's best victim that no lease holds; KVP_BLOCK_NONE: none within a bounded look. */
+static uint32_t
+victim_find(struct kvp_store *store)
+{
+	for (uint32_t i = 0; i < KVP_STORE_STEP_MAX; i++) {
+		uint32_t victim = store->cfg.evict->victim(store->evict);
+
+		if (victim == KVP_BLOCK_NONE || store->slots[victim].leases == 0) {
+			return victim;
+		}
+		store->cfg.evict->skip(store->evict, victim);
+	}
+	return KVP_BLOCK_NONE;
 }
 
 static bool
@@ -205,7 +220,7 @@ kvp_reclaim_room(struct kvp_store *store, uint64_t now_ns, uint64_t len, uint64_
 	struct kvp_store_claim *claim = &store->claims[(hash >> 32) & (KVP_STORE_CLAIMS - 1)];
 	struct kvp_slab_hold hold = kvp_slab_hold(store->slab);
 	uint64_t block_len = kvp_slab_block_len(len);
-	uint32_t victim = store->cfg.evict->victim(store->evict);
+	uint32_t victim = victim_find(store);
 	bool fits;
 
 	if (hold.extents > 0 && hold.block_len == block_len && store->free.count > 0) {
@@ -239,7 +254,7 @@ kvp_reclaim_turn(struct kvp_store *store, uint64_t now_ns)
 		if (i == KVP_STORE_STEP_MAX) {
 			return true;
 		}
-		if (!victim_evict(store, now_ns, store->cfg.evict->victim(store->evict))) {
+		if (!victim_evict(store, now_ns, victim_find(store))) {
 			break;
 		}
 	}

@@ -146,6 +146,7 @@ recover_place(struct recover *r, const struct recover_item *item)
 	struct kvp_store *store = r->store;
 	const struct kvp_slot_entry *entry = &store->cfg.table[item->slot];
 	uint32_t owner = item->state == KVP_SLOTS_LOST ? recover_owner(store, item->slot) - 1 : 0;
+	uint32_t ns;
 
 	if (item->state == KVP_SLOTS_VALID && recover_known(r, item->slot)) {
 		r->report->doubles++;
@@ -155,7 +156,13 @@ recover_place(struct recover *r, const struct recover_item *item)
 		r->report->misplaced++;
 		return false;
 	}
-	kvp_slots_restore(store, r->now_ns, item->slot, item->state, owner);
+	ns = item->state == KVP_SLOTS_EVICTED ? 0 : kvp_namespaces_rejoin(store, entry->ns);
+	if (ns == KVP_BLOCK_NONE) {
+		kvp_slab_free(store->slab, entry->off);
+		r->report->misplaced++;
+		return false;
+	}
+	kvp_slots_restore(store, r->now_ns, item->slot, item->state, owner, ns);
 	r->report->kept += item->state == KVP_SLOTS_VALID;
 	r->report->lost += item->state == KVP_SLOTS_LOST;
 	r->report->quarantined += item->state == KVP_SLOTS_EVICTED;

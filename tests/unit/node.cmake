@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # kvpoold's logic on virtual time, and the program itself.
-foreach(name IN ITEMS announce offer restart session)
+foreach(name IN ITEMS announce lease offer restart session)
 	kvp_test(unit.node.${name}
 		SOURCES
 			${CMAKE_CURRENT_LIST_DIR}/node/${name}_test.c
@@ -8,7 +8,7 @@ foreach(name IN ITEMS announce offer restart session)
 		LINKS kvp_node
 		LABELS unit)
 endforeach()
-foreach(name IN ITEMS head identity)
+foreach(name IN ITEMS head identity quotas)
 	kvp_test(unit.node.${name}
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/${name}_test.c
 		LINKS kvp_node

@@ -164,6 +164,14 @@ int shm_write(struct kvp_conn *conn, const struct kvp_seg *src, uint32_t count,
 /* Copies what the oldest queued io asks for and sets its status. */
 void shm_io_run(struct shm_xport *x, struct kvp_io *io);
 
+int shm_io_region(const struct shm_conn *conn, const struct kvp_rdesc *rdesc, uint64_t off,
+	uint64_t len, const struct kvp_mem **ret_mem);
+
+/* shm_view.c */
+int shm_map(struct kvp_conn *conn, const struct kvp_rdesc *src, uint64_t off, uint64_t len,
+	struct kvp_xport_view *ret_view);
+void shm_unmap(struct kvp_xport_view *view);
+
 /* shm_poll.c */
 int shm_poll(struct kvp_xport *xport, uint32_t max);
 int shm_wait_fd(struct kvp_xport *xport);

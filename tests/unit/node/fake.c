@@ -248,6 +248,8 @@ fake_init(struct fake *fake)
 		.slots_max = 64,
 		.evict = kvp_evict_find("lru"),
 		.quarantine_ms = 100,
+		.lease_ms_max = 60000,
+		.lease_permille = 500,
 		.grant_ms = 1000,
 		.sessions_max = 4,
 		.transports = fake->transports,

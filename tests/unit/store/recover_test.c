@@ -251,7 +251,7 @@ test_open_grants(void **state)
 	assert_int_equal(test_offer(&ts, 0, LEN, 5, &grants[0], &loc), 0);
 	assert_int_equal(test_offer(&ts, 1, LEN, 5, &grants[1], &loc), 0);
 	assert_int_equal(test_offer(&ts, 2, LEN, 6, &grants[2], &loc), 0);
-	kvp_store_owner_fence(ts.store, 6); /* lost already before */
+	kvp_store_owner_fence(ts.store, ts.now_ns, 6); /* lost already before */
 	for (int again = 0; again < 2; again++) {
 		r = test_store_restart(&ts);
 		assert_int_equal(r.lost, 3);

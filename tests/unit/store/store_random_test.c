@@ -3,9 +3,9 @@
  * store_random_test.c - random operations on virtual time against a shadow model that knows, for
  * each page of the arena, who may use it: no two grants or blocks overlap, nothing is reused within
  * its quarantine or before its owner is fenced, no state word comes twice, the events alone give
- * the set of blocks, and the counters add up. Restarts, between operations and in the middle of
- * one, give back just what was committed and not evicted, and whatever may still be written to
- * stays reserved.
+ * the set of blocks, what is leased stays until its lease ends, and the counters add up. Restarts,
+ * between operations and in the middle of one, give back just what was committed and not evicted,
+ * and whatever may still be written to stays reserved; leases end with them.
  */
 #include "tests/unit/store/store_test.h"
 
@@ -18,6 +18,8 @@
 #define KEYS           9000u
 #define OWNERS         8u
 #define GRANTS         256u
+#define LEASES         64u
+#define LEASED_MAX     16u
 #define OPS            300000u
 #define PROGRESS       1500u
 #define PROGRESS_ARENA (512 * MIB)
@@ -36,12 +38,24 @@ struct model_grant {
 	bool dead;      /* ran out, or its owner is being fenced: not free before it is fenced */
 };
 
+struct model_lease {
+	uint64_t lease;
+	uint64_t until_ns;
+	uint32_t owner;
+	uint32_t count;
+	uint32_t numbers[LEASED_MAX];
+};
+
 struct model {
 	struct test_store ts;
 	struct test_rng rng;
 	struct model_block blocks[KEYS];
 	struct model_grant grants[GRANTS];
 	uint32_t grant_count;
+	struct model_lease leases[LEASES];
+	uint32_t lease_count;
+	uint32_t held[KEYS];           /* by so many leases */
+	uint64_t leased;               /* blocks, by one or more */
 	uint64_t page_until_ns[PAGES]; /* free from then on; UINT64_MAX: taken */
 	uint64_t counter;              /* of the last word granted */
 	uint32_t tells[OWNERS];        /* since it was last fenced */
@@ -130,6 +144,7 @@ model_event(void *arg, const struct kvp_store_event *event)
 		return;
 	}
 	assert_true(block->stored);
+	assert_int_equal(model->held[number], 0);
 	assert_memory_equal(&block->loc, &event->loc, sizeof(block->loc));
 	assert_false(test_matches(&model->ts, number, &event->loc));
 	block->stored = false;
@@ -283,10 +298,89 @@ op_delete(struct model *model)
 	uint32_t number = test_rng_below(&model->rng, KEYS);
 	struct kvp_key key = test_key(number);
 	bool stored = model->blocks[number].stored;
+	bool held = model->held[number] > 0;
 	int err = kvp_store_delete(model->ts.store, model->ts.now_ns, test_ns, &key);
 
-	assert_int_equal(err, stored ? 0 : -KVP_E_NOKEY);
-	assert_false(model->blocks[number].stored);
+	assert_int_equal(err, held ? -KVP_E_BUSY : stored ? 0 : -KVP_E_NOKEY);
+	assert_int_equal(model->blocks[number].stored, held);
+}
+
+/* Before the store drops it, so that an event finds it free. */
+static void
+lease_drop(struct model *model, uint32_t idx)
+{
+	struct model_lease *lease = &model->leases[idx];
+
+	for (uint32_t i = 0; i < lease->count; i++) {
+		assert_true(model->held[lease->numbers[i]] > 0);
+		model->held[lease->numbers[i]]--;
+		model->leased -= model->held[lease->numbers[i]] == 0;
+	}
+	*lease = model->leases[--model->lease_count];
+}
+
+static void
+lease_drop_owner(struct model *model, uint32_t owner)
+{
+	for (uint32_t i = 0; i < model->lease_count;) {
+		if (model->leases[i].owner == owner) {
+			lease_drop(model, i);
+		} else {
+			i++;
+		}
+	}
+}
+
+static void
+op_lease(struct model *model)
+{
+	uint32_t first = test_rng_below(&model->rng, KEYS);
+	struct model_lease lease = {.owner = test_rng_below(&model->rng, OWNERS)};
+	int err;
+
+	lease.until_ns = model->ts.now_ns + test_rng_below(&model->rng, 400 * MS);
+	err = kvp_store_lease_open(model->ts.store, lease.owner, lease.until_ns, &lease.lease);
+	assert_int_equal(err < 0, model->fencing[lease.owner] || model->lease_count == LEASES);
+	for (uint32_t i = 0; err == 0 && i < LEASED_MAX; i++) {
+		uint32_t number = (first + i) % KEYS;
+		const struct model_block *block = &model->blocks[number];
+		int add = kvp_store_lease_add(model->ts.store, model->ts.now_ns, lease.owner,
+			lease.lease, block->loc.slot, block->loc.word);
+
+		if (lease.until_ns == model->ts.now_ns) {
+			assert_int_equal(add, -KVP_E_TIMEOUT);
+		} else if (add == -KVP_E_BUSY) {
+			assert_true(block->stored && model->held[number] == 0);
+		} else {
+			assert_int_equal(add, block->stored ? 0 : -KVP_E_NOKEY);
+		}
+		if (add == 0) {
+			model->leased += model->held[number] == 0;
+			model->held[number]++;
+			lease.numbers[lease.count++] = number;
+		}
+	}
+	if (err == 0) {
+		model->leases[model->lease_count++] = lease;
+	}
+}
+
+static void
+op_lease_end(struct model *model)
+{
+	uint32_t idx;
+	struct model_lease lease;
+
+	if (model->lease_count == 0) {
+		return;
+	}
+	idx = test_rng_below(&model->rng, model->lease_count);
+	lease = model->leases[idx];
+	kvp_store_lease_end(model->ts.store, model->ts.now_ns, (lease.owner + 1) % OWNERS,
+		lease.lease); /* another's: nothing */
+	lease_drop(model, idx);
+	kvp_store_lease_end(model->ts.store, model->ts.now_ns, lease.owner, lease.lease);
+	kvp_store_lease_end(model->ts.store, model->ts.now_ns, lease.owner, lease.lease);
 }
 
 static void
@@ -313,7 +407,8 @@ op_fence(struct model *model)
 	uint32_t owner = test_rng_below(&model->rng, OWNERS);
 
 	if (!model->fencing[owner]) {
-		kvp_store_owner_fence(model->ts.store, owner);
+		lease_drop_owner(model, owner);
+		kvp_store_owner_fence(model->ts.store, model->ts.now_ns, owner);
 		model->fencing[owner] = true;
 		for (uint32_t i = 0; i < model->grant_count; i++) {
 			if (model->grants[i].owner == owner) {
@@ -338,6 +433,13 @@ op_fence(struct model *model)
 static void
 op_turn(struct model *model)
 {
+	for (uint32_t i = 0; i < model->lease_count;) {
+		if (model->leases[i].until_ns <= model->ts.now_ns) {
+			lease_drop(model, i);
+		} else {
+			i++;
+		}
+	}
 	test_turns(&model->ts, model_expired, model);
 	for (uint32_t i = 0; i < model->grant_count; i++) {
 		if (model->ts.now_ns >= model->grants[i].due_ns && !model->grants[i].dead) {
@@ -366,6 +468,10 @@ op_any(struct model *model)
 		op_fence(model);
 	} else if (what < 950) {
 		op_turn(model);
+	} else if (what < 960) {
+		op_lease(model);
+	} else if (what < 963) {
+		op_lease_end(model);
 	} else {
 		model->ts.now_ns += test_rng_below(&model->rng, 60 * MS);
 	}
@@ -377,6 +483,7 @@ model_check(const struct model *model)
 {
 	struct kvp_store_stats stats = test_stats(&model->ts);
 	struct kvp_store_event event;
+	struct kvp_store_usage usage = {0};
 	struct kvp_key key;
 	uint32_t cursor = 0;
 	uint64_t count = 0;
@@ -400,10 +507,19 @@ model_check(const struct model *model)
 	assert_int_equal(stats.bytes_total, ARENA_LEN);
 	assert_true(stats.bytes_used + stats.bytes_free <= stats.bytes_total);
 	assert_int_equal(stats.granted + stats.lost, model->grant_count);
+	assert_int_equal(stats.leases, model->lease_count);
+	assert_int_equal(stats.leased_blocks, model->leased);
+	assert_true(stats.leased_bytes <= ARENA_LEN / 1000 * model->ts.cfg.lease_permille);
 	for (uint32_t owner = 0; owner < OWNERS; owner++) {
 		slots += kvp_store_owner_slots(model->ts.store, owner);
 	}
 	assert_int_equal(slots, model->grant_count);
+	cursor = 0;
+	(void)kvp_store_usage_next(model->ts.store, &cursor, &usage);
+	assert_false(kvp_store_usage_next(model->ts.store, &cursor, &usage));
+	assert_int_equal(usage.blocks, stats.blocks);
+	assert_int_equal(usage.bytes, stats.bytes_used);
+	assert_true(usage.taken + stats.bytes_free <= stats.bytes_total);
 }
 
 /* --- restarts ------------------------------------------------------------------------------------
@@ -512,6 +628,9 @@ restart(struct model *model, bool midway)
 	model->block_count = 0;
 	model->payload_bytes = 0;
 	model->fault.left = 0;
+	while (model->lease_count > 0) {
+		lease_drop(model, 0);
+	}
 	recovery = test_store_restart(&model->ts);
 	assert_int_equal(recovery.kept, model->block_count);
 	odd = restart_blocks(model, before);
@@ -574,7 +693,7 @@ drain(struct model *model)
 
 	for (uint32_t owner = 0; owner < OWNERS; owner++) {
 		if (!model->fencing[owner]) {
-			kvp_store_owner_fence(model->ts.store, owner);
+			kvp_store_owner_fence(model->ts.store, model->ts.now_ns, owner);
 		}
 		kvp_store_owner_fenced(model->ts.store, model->ts.now_ns, owner);
 	}
@@ -603,6 +722,9 @@ run_model(const char *what, uint32_t permille, uint32_t restart_ops)
 	model->ts.cfg.arg = model;
 	model->ts.cfg.fault = restart_ops != 0 ? &model->fault : NULL;
 	model->restart_ops = restart_ops;
+	model->ts.cfg.leases_max = LEASES;
+	model->ts.cfg.lease_blocks_max = LEASES * LEASED_MAX / 2;
+	model->ts.cfg.lease_permille = 100;
 	test_store_open(&model->ts, ARENA_LEN, SLOTS, permille);
 	model->allocs_before = allocs;
 	run_ops(model);
@@ -622,9 +744,11 @@ run_model(const char *what, uint32_t permille, uint32_t restart_ops)
 	}
 	stats = test_stats(&model->ts);
 	printf("puts %" PRIu64 " evicted %" PRIu64 " deleted %" PRIu64 " busy %" PRIu64
-	       " expired %" PRIu64 " refused %" PRIu64 "\n",
+	       " expired %" PRIu64 " refused %" PRIu64 " leases expired %" PRIu64
+	       " refused %" PRIu64 "\n",
 		stats.puts, stats.evicted, stats.deleted, stats.busy, stats.grants_expired,
-		stats.commits_refused);
+		stats.commits_refused, stats.leases_expired, stats.leases_refused);
+	assert_true(stats.leases_expired > 100 && stats.leases_refused > 100);
 	assert_true(stats.evicted > 100 && stats.deleted > 100 && stats.busy > 100);
 	assert_true(stats.grants_expired > 100 && stats.touches > 100);
 	test_store_close(&model->ts);
