@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 
 ./install-deps.sh
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
-cmake --build --preset release | tail -n 1
+cmake --build --preset release --target kvpoold kvpool-meta kvpool-perf kvpoolctl | tail -n 1
 
 bin=$PWD/build/release/bin
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvpool-quickstart.XXXXXX")
