@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 
 ./install-deps.sh
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
-cmake --build --preset release | tail -n 1
+cmake --build --preset release --target kvpoold kvpool-meta kvpool-perf kvpoolctl | tail -n 1
 
 bin=$PWD/build/release/bin
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kvpool-quickstart.XXXXXX")
@@ -46,7 +46,8 @@ for i in 1 2; do
 	start "node$i" "$bin/kvpoold" --name="$tag-$i" --listen=127.0.0.1:0 \
 		--local="$dir/node$i.sock" --shm.listen="$dir/node$i-shm.sock" \
 		--ofi.listen=127.0.0.1:0 --metrics.listen=127.0.0.1:0 --data_dir="$dir/node$i" \
-		--metas="$meta" --store.dram=96MiB --store.slots=24576 --store.quarantine=20ms
+		--metas="$meta" --store.dram=96MiB --store.slots=24576 --store.quarantine=20ms \
+		--store.keep=false
 done
 
 # The prefill client puts to node 1 by shared memory; the decode client belongs to node 2 and reads

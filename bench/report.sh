@@ -45,7 +45,7 @@ control() {
 
 daemon meta kvpool-meta
 daemon node kvpoold --name="report-$$" --ofi.listen=127.0.0.1:0 \
-	--shm.listen="$dir/shm.sock" --data_dir="$dir/node" --store.dram=384MiB \
+	--shm.listen="$dir/shm.sock" --data_dir="$dir/node" --store.dram=384MiB --store.keep=false \
 	--metas="$(control meta)"
 export KVP_META KVP_NODE
 KVP_META=$(control meta)

@@ -2,7 +2,7 @@
 /*
  * blocking.c - the calls that wait: one queue of the client's own, one caller at a time.
  */
-#include "client/client.h"
+#include "client/op.h"
 #include "hal/base/err.h"
 #include "hal/base/limits.h"
 
@@ -98,6 +98,24 @@ kvp_delete(
 	struct kvp_item item = {.key = key};
 
 	return run_one(client, KVP_DELETE, ns, &item, key_len);
+}
+
+int
+kvp_clear(struct kvp_client *client, const struct kvp_namespace *ns, uint32_t timeout_ms)
+{
+	struct kvp_item item = {.key = "", .key_len = 1};
+	const struct kvp_batch batch = {.op = (enum kvp_opcode)KVP_OP_CLEAR,
+		.item_count = 1,
+		.items = &item,
+		.ns = ns,
+		.deadline_ms = timeout_ms};
+	int err;
+
+	if (ns == NULL || ns->epoch == 0) {
+		return -KVP_E_NAMESPACE;
+	}
+	err = kvp_run(client, &batch, NULL);
+	return err < 0 ? err : item.status;
 }
 
 int

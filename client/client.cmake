@@ -4,22 +4,27 @@
 add_library(kvp_client_objects OBJECT
 	${CMAKE_CURRENT_LIST_DIR}/admin.c
 	${CMAKE_CURRENT_LIST_DIR}/blocking.c
+	${CMAKE_CURRENT_LIST_DIR}/cancel.c
 	${CMAKE_CURRENT_LIST_DIR}/chain.c
 	${CMAKE_CURRENT_LIST_DIR}/chan.c
 	${CMAKE_CURRENT_LIST_DIR}/client.c
 	${CMAKE_CURRENT_LIST_DIR}/control.c
 	${CMAKE_CURRENT_LIST_DIR}/cq.c
 	${CMAKE_CURRENT_LIST_DIR}/error.c
+	${CMAKE_CURRENT_LIST_DIR}/leases.c
 	${CMAKE_CURRENT_LIST_DIR}/loc_cache.c
 	${CMAKE_CURRENT_LIST_DIR}/lookup.c
 	${CMAKE_CURRENT_LIST_DIR}/metas.c
 	${CMAKE_CURRENT_LIST_DIR}/namespace.c
 	${CMAKE_CURRENT_LIST_DIR}/nodes.c
 	${CMAKE_CURRENT_LIST_DIR}/op.c
+	${CMAKE_CURRENT_LIST_DIR}/op_clear.c
 	${CMAKE_CURRENT_LIST_DIR}/op_delete.c
 	${CMAKE_CURRENT_LIST_DIR}/op_get.c
+	${CMAKE_CURRENT_LIST_DIR}/op_lease.c
 	${CMAKE_CURRENT_LIST_DIR}/op_match.c
 	${CMAKE_CURRENT_LIST_DIR}/op_put.c
+	${CMAKE_CURRENT_LIST_DIR}/op_touch.c
 	${CMAKE_CURRENT_LIST_DIR}/open.c
 	${CMAKE_CURRENT_LIST_DIR}/options.c
 	${CMAKE_CURRENT_LIST_DIR}/peers.c
@@ -27,9 +32,11 @@ add_library(kvp_client_objects OBJECT
 	${CMAKE_CURRENT_LIST_DIR}/put_wire.c
 	${CMAKE_CURRENT_LIST_DIR}/reads.c
 	${CMAKE_CURRENT_LIST_DIR}/region.c
+	${CMAKE_CURRENT_LIST_DIR}/spread.c
 	${CMAKE_CURRENT_LIST_DIR}/submit.c
 	${CMAKE_CURRENT_LIST_DIR}/tie.c
-	${CMAKE_CURRENT_LIST_DIR}/unit.c)
+	${CMAKE_CURRENT_LIST_DIR}/unit.c
+	${CMAKE_CURRENT_LIST_DIR}/view.c)
 target_link_libraries(kvp_client_objects PRIVATE kvp_flags kvp_xport kvp_rpc kvp_proto kvp_hal
 	PkgConfig::libcrypto)
 

@@ -63,6 +63,7 @@ struct kvp_settings {
 };
 
 struct kvp_control;
+struct kvp_leases;
 struct kvp_peers;
 
 struct kvp_client {
@@ -78,6 +79,7 @@ struct kvp_client {
 	struct kvp_regions *regions;
 	struct kvp_loc_cache *cache;
 	struct kvp_peers *peers;
+	struct kvp_leases *leases;
 	struct kvp_control *control;
 
 	_Atomic bool closing;

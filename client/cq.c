@@ -264,11 +264,9 @@ cq_is_drained(const struct kvp_cq *cq)
 	return posted == 0 && kvp_list_empty(&cq->opers);
 }
 
-/* Waits a millisecond for the transports. */
-static void
-cq_nap(struct kvp_cq *cq)
+void
+kvp_cq_nap(struct kvp_cq *cq, const struct timespec *nap)
 {
-	const struct timespec nap = {.tv_nsec = 1000000};
 	struct pollfd polls[KVP_TRANSPORTS_MAX];
 	int fds[KVP_TRANSPORTS_MAX];
 	nfds_t count = 0;
@@ -281,12 +279,13 @@ cq_nap(struct kvp_cq *cq)
 			polls[count++] = (struct pollfd){.fd = fds[i], .events = POLLIN};
 		}
 	}
-	(void)ppoll(polls, count, &nap, NULL);
+	(void)ppoll(polls, count, nap, NULL);
 }
 
 void
 kvp_cq_cancel(struct kvp_cq *cq, int status, bool with_completions)
 {
+	const struct timespec nap = {.tv_nsec = 1000000};
 	uint64_t end;
 
 	cq->closing = true;
@@ -303,7 +302,7 @@ kvp_cq_cancel(struct kvp_cq *cq, int status, bool with_completions)
 	kvp_cq_work(cq);
 	/* Virtual time may stand still here, so rounds are counted too. */
 	for (uint32_t i = 0; i < CQ_DRAIN_MS && !cq_is_drained(cq); i++) {
-		cq_nap(cq);
+		kvp_cq_nap(cq, &nap);
 		kvp_cq_work(cq);
 		if (kvp_now_ns(cq->client->env) >= end) {
 			break;

@@ -17,6 +17,8 @@
 #include "client/client.h"
 #include "client/control.h"
 
+#include <time.h>
+
 struct kvp_chan;
 struct kvp_oper;
 struct kvp_unit;
@@ -77,6 +79,8 @@ void kvp_cq_cancel(struct kvp_cq *cq, int status, bool with_completions);
 /* Frees it; the lock must not be held. After kvp_cq_cancel. False: it did not end in time, and is
  * left as it is, with all that its transports may still touch. */
 bool kvp_cq_free(struct kvp_cq *cq);
+/* Sleeps for so long at most, lock and all; what the transports do ends it. */
+void kvp_cq_nap(struct kvp_cq *cq, const struct timespec *nap);
 /* Steps what is runnable, once. */
 void kvp_cq_kick(struct kvp_cq *cq);
 

@@ -188,27 +188,19 @@ desc_copy(const struct kvp_namespace_desc *desc, struct kvp_namespace_desc *ret_
 	return 0;
 }
 
-int
-kvp_namespace_make(const struct kvp_namespace_desc *desc, struct kvp_namespace *ret_namespace)
+static int
+desc_digest(const struct kvp_namespace_desc *desc, uint8_t ret_digest[16])
 {
-	struct kvp_namespace_desc copy;
 	uint8_t canonical[NAMESPACE_CANONICAL_MAX];
 	struct kvp_writer w = kvp_writer_over(canonical, sizeof(canonical));
 	unsigned char sha[EVP_MAX_MD_SIZE];
 	int err;
 
-	if (desc == NULL || ret_namespace == NULL) {
-		return -KVP_E_NAMESPACE;
-	}
-	err = desc_copy(desc, &copy);
-	if (err < 0 || copy.model == NULL || copy.model[0] == 0) {
-		return -KVP_E_NAMESPACE;
-	}
 	kvp_write_bytes(&w, NAMESPACE_PREFIX, sizeof(NAMESPACE_PREFIX) - 1);
 	for (size_t i = 0; i < sizeof(namespace_fields) / sizeof(namespace_fields[0]); i++) {
 		const struct namespace_field *field = &namespace_fields[i];
 
-		err = write_field(&w, field, (const char *)&copy + field->off);
+		err = write_field(&w, field, (const char *)desc + field->off);
 		if (err < 0) {
 			return err;
 		}
@@ -219,7 +211,31 @@ kvp_namespace_make(const struct kvp_namespace_desc *desc, struct kvp_namespace *
 	if (EVP_Digest(canonical, sizeof(canonical) - w.left, sha, NULL, EVP_sha256(), NULL) != 1) {
 		return -ENOMEM;
 	}
-	memcpy(ret_namespace->digest, sha, sizeof(ret_namespace->digest));
-	ret_namespace->epoch = copy.epoch;
+	memcpy(ret_digest, sha, 16);
+	return 0;
+}
+
+int
+kvp_namespace_make(const struct kvp_namespace_desc *desc, struct kvp_namespace *ret_namespace)
+{
+	struct kvp_namespace ns = {0};
+	struct kvp_namespace_desc copy;
+	int err;
+
+	if (desc == NULL || ret_namespace == NULL) {
+		return -KVP_E_NAMESPACE;
+	}
+	err = desc_copy(desc, &copy);
+	if (err < 0 || copy.model == NULL || copy.model[0] == 0) {
+		return -KVP_E_NAMESPACE;
+	}
+	ns.epoch = copy.epoch;
+	err = desc_digest(&copy, ns.digest);
+	copy.epoch = 0;
+	err = err < 0 ? err : desc_digest(&copy, ns.family);
+	if (err < 0) {
+		return err;
+	}
+	*ret_namespace = ns;
 	return 0;
 }

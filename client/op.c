@@ -18,6 +18,9 @@
 static const struct kvp_oper_ops *
 oper_ops(enum kvp_opcode op)
 {
+	if ((int)op == KVP_OP_CLEAR) {
+		return &kvp_oper_clear;
+	}
 	switch (op) {
 	case KVP_GET:
 		return &kvp_oper_get;
@@ -27,6 +30,11 @@ oper_ops(enum kvp_opcode op)
 		return &kvp_oper_match;
 	case KVP_DELETE:
 		return &kvp_oper_delete;
+	case KVP_LEASE:
+	case KVP_VIEW:
+		return &kvp_oper_lease;
+	case KVP_TOUCH:
+		return &kvp_oper_touch;
 	}
 	return NULL;
 }
@@ -34,6 +42,7 @@ oper_ops(enum kvp_opcode op)
 static bool
 oper_batch_is_good(const struct kvp_batch *batch)
 {
+	bool leases = batch->op == KVP_LEASE || batch->op == KVP_VIEW;
 	uint32_t flags = 0;
 
 	if (batch->op == KVP_GET) {
@@ -43,7 +52,8 @@ oper_batch_is_good(const struct kvp_batch *batch)
 	}
 	return oper_ops(batch->op) != NULL && batch->item_count > 0 &&
 	       batch->item_count <= KVP_BATCH_KEYS_MAX && batch->items != NULL &&
-	       batch->ns != NULL && (batch->flags & ~flags) == 0;
+	       batch->ns != NULL && (batch->flags & ~flags) == 0 &&
+	       leases == (batch->lease_ms != 0);
 }
 
 /* --- memory
@@ -257,6 +267,7 @@ oper_check_items(struct kvp_oper *oper)
 		item->medium = KVP_MEDIUM_NONE;
 		item->local = 0;
 		item->reserved_out = 0;
+		item->view = NULL;
 		err = oper_check_item(oper, i, &oper->lens[i]);
 		item->status = err < 0 ? err : KVP_ITEM_OPEN;
 	}
@@ -292,6 +303,8 @@ kvp_oper_start(struct kvp_cq *cq, const struct kvp_batch *batch)
 	oper->unparked = false;
 	oper->silent = false;
 	oper->done_flags = 0;
+	oper->lease = 0;
+	oper->lease_ms = 0;
 	kvp_assert(oper->units == 0 && oper->calls == 0 && oper->region_count == 0);
 	oper_check_items(oper);
 	kvp_list_push_back(&cq->opers, &oper->link);
@@ -466,7 +479,10 @@ void
 kvp_oper_complete(struct kvp_oper *oper)
 {
 	struct kvp_cq *cq = oper->cq;
-	struct kvp_completion done = {.tag = oper->batch.tag, .flags = oper->done_flags};
+	struct kvp_completion done = {.tag = oper->batch.tag,
+		.flags = oper->done_flags,
+		.lease = oper->lease,
+		.lease_ms = oper->lease_ms};
 	bool in_prefix = true;
 
 	kvp_assert(oper->units == 0 && oper->calls == 0);

@@ -41,6 +41,11 @@ extern const struct kvp_oper_ops kvp_oper_get;
 extern const struct kvp_oper_ops kvp_oper_put;
 extern const struct kvp_oper_ops kvp_oper_match;
 extern const struct kvp_oper_ops kvp_oper_delete;
+extern const struct kvp_oper_ops kvp_oper_lease;
+extern const struct kvp_oper_ops kvp_oper_touch;
+extern const struct kvp_oper_ops kvp_oper_clear;
+
+#define KVP_OP_CLEAR 100 /* beside enum kvp_opcode: kvp_clear() makes it of itself */
 
 struct kvp_oper {
 	struct kvp_list link;      /* cq->opers, or cq->spare */
@@ -52,11 +57,13 @@ struct kvp_oper {
 	struct kvp_namespace ns;
 	uint64_t begin_ns;
 	uint64_t deadline_ns;
-	uint64_t wake_ns;          /* step it then; UINT64_MAX: not */
-	int end;                   /* 0: running; else give up with this: TIMEOUT, CANCELLED */
-	bool unparked;             /* a connection changed since the last step */
-	bool silent;               /* no completion: its queue is being closed */
-	uint32_t done_flags;       /* KVP_DONE_* */
+	uint64_t wake_ns;    /* step it then; UINT64_MAX: not */
+	int end;             /* 0: running; else give up with this: TIMEOUT, CANCELLED */
+	bool unparked;       /* a connection changed since the last step */
+	bool silent;         /* no completion: its queue is being closed */
+	uint32_t done_flags; /* KVP_DONE_* */
+	uint64_t lease;      /* of the completion */
+	uint32_t lease_ms;
 	uint32_t units;            /* taken and not given back */
 	struct kvp_list landed;    /* units that are done; kvp_unit.link */
 	uint32_t calls;            /* out */

@@ -181,7 +181,9 @@ delete_done(struct kvp_call *call)
 		if (status == 0) {
 			item->freed = true;
 		} else if (status != -KVP_E_NOKEY) {
-			item->error = status == -KVP_E_TIMEOUT ? status : -KVP_E_NODEDOWN;
+			item->error = status == -KVP_E_TIMEOUT || status == -KVP_E_BUSY
+					      ? status
+					      : -KVP_E_NODEDOWN;
 		}
 	}
 	if (msg != NULL) {

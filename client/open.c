@@ -7,6 +7,7 @@
  * drain), the loop (links, calls), then what both used.
  */
 #include "client/cq.h"
+#include "client/leases.h"
 #include "client/peers.h"
 #include "hal/base/assert.h"
 #include "hal/base/err.h"
@@ -108,6 +109,7 @@ static void
 client_free(struct kvp_client *client, bool loop_closed)
 {
 	kvp_control_close(client->control, loop_closed);
+	kvp_leases_close(client->leases);
 	kvp_peers_close(client->peers);
 	kvp_loc_cache_close(client->cache);
 	kvp_regions_close(client->regions);
@@ -155,6 +157,9 @@ client_init(struct kvp_client *client, const struct kvp_client_parts *parts)
 	}
 	if (err == 0) {
 		err = kvp_peers_open(client, &client->peers);
+	}
+	if (err == 0) {
+		err = kvp_leases_open(client, &client->leases);
 	}
 	if (err == 0) {
 		err = kvp_control_open(client, &client->control);

@@ -101,6 +101,8 @@ offer_orphan(struct kvp_call *call)
 	protobuf_c_message_free_unpacked(&msg->base, NULL);
 }
 
+static const uint8_t no_family[KVP_NS_LEN]; /* of a namespace that was not made by us */
+
 static int
 offer_send(struct kvp_oper *oper, const struct kvp_offer *offer, struct offer_build *build)
 {
@@ -126,6 +128,9 @@ offer_send(struct kvp_oper *oper, const struct kvp_offer *offer, struct offer_bu
 	msg.context = &context;
 	msg.ns = kvp_bytes(oper->ns.digest, KVP_NS_LEN);
 	msg.epoch = oper->ns.epoch;
+	if (memcmp(oper->ns.family, no_family, KVP_NS_LEN) != 0) {
+		msg.family = kvp_bytes(oper->ns.family, KVP_NS_LEN);
+	}
 	msg.transport = (char *)(uintptr_t)offer->transport; /* read only */
 	msg.keys = kvp_bytes(build->keys, (size_t)(build->writer.pos - build->keys));
 	msg.items = kvp_bytes(build->items, build->count * sizeof(*build->items));

@@ -75,11 +75,20 @@ struct kvp_xport {
 	const struct kvp_xport_ops *ops;
 };
 
+/* Remote memory that this process can read in place. */
+struct kvp_xport_view {
+	const void *addr;
+	void *base; /* the provider's, as len is */
+	size_t len;
+};
+
 struct kvp_xport_cfg {
 	const struct kvp_env *env;
 	const struct kvp_log *log;
 	const char *device;      /* the provider's name for the device, NULL: any */
 	const char *provider;    /* ofi: libfabric provider, NULL: "tcp" */
+	const char *lock_prefix; /* shm target: path that names of session locks begin with, so that
+				  * they outlive the process; NULL: they need not */
 	uint32_t io_depth;       /* operations in flight per connection, 0: 64 */
 	uint32_t conns_max;      /* hard limit, both sides; 0: 1024 */
 	struct kvp_xport *share; /* registrations made on it are valid on the new one too; it must
@@ -111,7 +120,9 @@ struct kvp_xport_ops {
 	int (*admit)(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 	/* Target: the token is no longer accepted and its connections end. 0: nothing that peer
 	 * posted can change or read our memory any more. -EINPROGRESS: not yet, call again later
-	 * (by timer). Unknown token: 0. Idempotent. */
+	 * (by timer). A token that an earlier process admitted is fenced likewise: providers whose
+	 * connections do not end with the process find it by cfg.lock_prefix. Unknown token: 0.
+	 * Idempotent. */
 	int (*fence)(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 
 	/* Initiator. On done() with 0 the connection can be used; with an error, or not, the owner
@@ -129,6 +140,13 @@ struct kvp_xport_ops {
 		const struct kvp_rdesc *src, uint64_t off, struct kvp_io *io);
 	int (*write)(struct kvp_conn *conn, const struct kvp_seg *src, uint32_t count,
 		const struct kvp_rdesc *dst, uint64_t off, struct kvp_io *io);
+
+	/* Initiator, of a transport that stays on this host; NULL: it cannot. Makes remote memory
+	 * readable in place until unmap(), also after the connection's end; what it shows then is
+	 * nobody's promise. -EINVAL, -ENOTCONN, -errno. */
+	int (*map)(struct kvp_conn *conn, const struct kvp_rdesc *src, uint64_t off, uint64_t len,
+		struct kvp_xport_view *ret_view);
+	void (*unmap)(struct kvp_xport_view *view); /* any thread */
 
 	/* Moves things on and calls done() for at most max operations. Returns how many. */
 	int (*poll)(struct kvp_xport *xport, uint32_t max);

@@ -14,6 +14,10 @@ enum ctl_exit {
 /* A command: argv[0] is its name. Returns an enum ctl_exit. */
 int ctl_status(int argc, char **argv);
 void ctl_status_help(void);
+int ctl_usage(int argc, char **argv);
+void ctl_usage_help(void);
+int ctl_leases(int argc, char **argv);
+void ctl_leases_help(void);
 
 /* "kvpoolctl: text" to stderr. */
 void ctl_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

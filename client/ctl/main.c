@@ -18,6 +18,8 @@ struct ctl_command {
 
 static const struct ctl_command ctl_commands[] = {
 	{"status", "what daemons say about themselves", ctl_status, ctl_status_help},
+	{"usage", "what a node holds, for which namespaces", ctl_usage, ctl_usage_help},
+	{"leases", "who keeps blocks of a node in place", ctl_leases, ctl_leases_help},
 };
 
 #define CTL_COMMAND_COUNT (sizeof(ctl_commands) / sizeof(ctl_commands[0]))

@@ -108,6 +108,25 @@ lookup_nodes(struct lookup *lookup)
 	}
 }
 
+/* Who only wants to know the nodes asks without keys. */
+static void
+lookup_all_nodes(struct lookup *lookup)
+{
+	const struct kvp_membership *ms = &lookup->meta->ms;
+	struct meta_lookup_scratch *scratch = lookup->scratch;
+
+	for (uint16_t i = 0; i < ms->high; i++) {
+		const struct kvp_member *member = &ms->members[i];
+
+		if ((member->state == KVP_MEMBER_LIVE || member->state == KVP_MEMBER_SUSPECT) &&
+			scratch->node_of[i] == 0) {
+			node_describe(member, &scratch->infos[lookup->node_count]);
+			scratch->nodes[lookup->node_count] = &scratch->infos[lookup->node_count];
+			scratch->node_of[i] = (uint16_t)++lookup->node_count;
+		}
+	}
+}
+
 static void
 behind_add(struct lookup *lookup, const uint8_t *id)
 {
@@ -215,6 +234,9 @@ meta_rpc_lookup(struct kvp_meta *meta, struct kvp_rpc_call *call, const Kvp__Loo
 	}
 	lookup_keys(&lookup, req);
 	lookup_nodes(&lookup);
+	if (req->all_nodes) {
+		lookup_all_nodes(&lookup);
+	}
 	lookup_behind(&lookup, req);
 	lookup_count(&lookup);
 	reply.prefix = (uint32_t)lookup.prefix;

@@ -4,8 +4,8 @@
  * DIR/identity, and the lock that keeps a second process out of DIR.
  *
  * The file is text: "kvpool-identity 1", "id HEX", "incarnation N", "check HEX" over what stands
- * before. One that is damaged or of another version is kept as identity.bad and a new id is made:
- * what the SSD holds under the old one is then another node's, and dropped.
+ * before. One that is damaged or of another version is kept as identity.bad and a new id is made;
+ * then what an earlier start left in memory or on the SSD is another node's, and dropped.
  */
 #ifndef KVP_POOL_NODE_IDENTITY_H
 #define KVP_POOL_NODE_IDENTITY_H

@@ -10,6 +10,8 @@
 #include "pool/node/identity.h"
 #include "pool/node/memory.h"
 #include "pool/node/node.h"
+#include "pool/node/quotas.h"
+#include "pool/node/settings.h"
 #include "pool/node/ssd.h"
 #include "pool/node/xports.h"
 
@@ -22,9 +24,7 @@
 
 #define MAIN_METAS_MAX    16u
 #define MAIN_HEARTBEAT_MS 500u
-#define MAIN_SLOT_BYTES   65536u /* of arena a slot, unless store.slots says how many */
-#define MAIN_EXIT_CONFIG  2      /* as for options that the table refuses */
-#define MAIN_SLOTS_MIN    1024u
+#define MAIN_EXIT_CONFIG  2 /* as for options that the table refuses */
 
 static const struct kvp_opt_desc options[] = {
 	{"listen", KVP_OPT_STRING, "127.0.0.1:7490", NULL, "control address, host:port"},
@@ -47,9 +47,7 @@ static const struct kvp_opt_desc options[] = {
 	{"verbs.device", KVP_OPT_STRING, "", NULL, "RDMA device; empty: any"},
 	{"shm.listen", KVP_OPT_STRING, "/run/kvpool/kvpoold-shm.sock", NULL,
 		"data socket of shm, a path"},
-	{"store.dram", KVP_OPT_SIZE, "1GiB", "1MiB..16TiB", "memory for blocks, reserved at start"},
-	{"store.slots", KVP_OPT_UINT, "0", "0..1073741824",
-		"the most blocks; 0: one for each 64KiB of store.dram, at least 1024"},
+	KVP_SETTINGS_OPTS,
 	{"store.evict", KVP_OPT_STRING, "lru", NULL, "eviction policy"},
 	{"store.quarantine", KVP_OPT_TIME, "100ms", "1ms..60s",
 		"how long evicted bytes stay as they are, for readers on their way"},
@@ -57,6 +55,16 @@ static const struct kvp_opt_desc options[] = {
 		"how long a client may take to fill a slot"},
 	{"store.low_water", KVP_OPT_UINT, "50", "0..500",
 		"per mille of store.dram that eviction keeps free ahead of demand"},
+	{"store.lease_max", KVP_OPT_TIME, "60s", "0ms..60min",
+		"the longest that a client may have blocks kept in place; 0: not at all"},
+	{"store.lease_share", KVP_OPT_UINT, "500", "0..1000",
+		"per mille of store.dram that may be kept in place"},
+	{"store.quota", KVP_OPT_SIZE, "0", "0..1024TiB",
+		"the most that one namespace may take of store.dram; 0: no limit"},
+	{"store.quotas", KVP_OPT_STRING, "", NULL,
+		"other limits for some namespaces: DIGEST=SIZE, comma separated"},
+	{"store.quota_evict", KVP_OPT_BOOL, "false", NULL,
+		"a namespace at its limit loses its own oldest block; else it gets no more"},
 	{"ssd.path", KVP_OPT_STRING, "", NULL, "folder of the SSD tier; empty: no such tier"},
 	{"ssd.size", KVP_OPT_SIZE, "64GiB", "2MiB..64TiB", "bytes on disk, reserved at start"},
 	{"ssd.segment", KVP_OPT_SIZE, "1GiB", "1MiB..1TiB",
@@ -86,11 +94,16 @@ struct kvpoold {
 	char name[KVP_MEMORY_NAME_LEN_MAX + 1];
 	struct kvp_addr advertise; /* port 0: the one that listen gets */
 	const struct kvp_evict_ops *evict;
-	uint32_t slots;
+	struct kvp_settings settings;
+	struct kvp_fault fault;
+	bool has_fault;
 	struct kvp_ssd_cfg ssd; /* path NULL: none */
 	char metas_text[4096];  /* metas point into it */
 	const char *metas[MAIN_METAS_MAX];
 	uint32_t meta_count;
+	struct kvp_node_quota quotas[KVP_QUOTAS_MAX];
+	uint32_t quota_count;
+	char epochs_path[PATH_MAX];
 
 	struct kvp_identity identity;
 	struct kvp_metrics metrics;
@@ -204,7 +217,6 @@ static int
 options_store(struct kvpoold *self)
 {
 	const struct kvp_opts *opts = &self->daemon.opts;
-	uint64_t slots = kvp_opt_num(opts, "store.slots");
 
 	self->evict = kvp_evict_find(kvp_opt_str(opts, "store.evict"));
 	if (self->evict == NULL) {
@@ -212,11 +224,31 @@ options_store(struct kvpoold *self)
 			kvp_opt_str(opts, "store.evict"));
 		return -KVP_E_CONFIG;
 	}
-	if (slots == 0) {
-		slots = kvp_opt_num(opts, "store.dram") / MAIN_SLOT_BYTES;
-		slots = slots < MAIN_SLOTS_MIN ? MAIN_SLOTS_MIN : slots;
+	(void)snprintf(self->epochs_path, sizeof(self->epochs_path), "%s/epochs",
+		kvp_opt_str(opts, "data_dir")); /* one that is too long is refused later */
+	if (kvp_quotas_parse(kvp_opt_str(opts, "store.quotas"), &self->daemon.log, self->quotas,
+		    &self->quota_count) < 0) {
+		return -KVP_E_CONFIG;
 	}
-	self->slots = (uint32_t)slots;
+	return kvp_settings_load(opts, &self->daemon.log, &self->settings);
+}
+
+/* Tests have it die at a point of their choice. */
+static int
+options_fault(struct kvpoold *self)
+{
+	const char *text = getenv("KVP_TEST_FAULT");
+
+	if (text == NULL) {
+		return 0;
+	}
+	if (kvp_fault_parse(text, &self->fault) < 0) {
+		kvp_error(&self->daemon.log, "KVP_TEST_FAULT: \"%s\" is not POINT:N[:kill|stop]",
+			text);
+		return -KVP_E_CONFIG;
+	}
+	self->has_fault = true;
+	kvp_warn(&self->daemon.log, "KVP_TEST_FAULT is set: a test, not for service");
 	return 0;
 }
 
@@ -263,6 +295,8 @@ static int
 options_check(struct kvpoold *self)
 {
 	int err = options_name(self);
+
+	err = err < 0 ? err : options_fault(self);
 
 	err = err < 0 ? err : options_advertise(self);
 	err = err < 0 ? err : options_metas(self);
@@ -320,12 +354,24 @@ main_open_node(struct kvpoold *self)
 		.arena = self->memory.arena.base,
 		.arena_len = self->memory.arena.len,
 		.table = self->memory.table.base,
-		.slots_max = self->slots,
+		.notes = kvp_head_notes(self->memory.head.base),
+		.tokens = kvp_head_tokens(self->memory.head.base),
+		.slots_max = self->settings.slots,
+		.recover = self->memory.recovered,
+		.scrub_rate = kvp_opt_num(opts, "store.scrub"),
+		.fault = self->has_fault ? &self->fault : NULL,
 		.evict = self->evict,
 		.quarantine_ms = (uint32_t)kvp_opt_num(opts, "store.quarantine"),
 		.grant_ms = (uint32_t)kvp_opt_num(opts, "store.grant"),
 		.low_water_permille = (uint32_t)kvp_opt_num(opts, "store.low_water"),
 		.sessions_max = (uint32_t)kvp_opt_num(opts, "sessions.max"),
+		.lease_ms_max = (uint32_t)kvp_opt_num(opts, "store.lease_max"),
+		.lease_permille = (uint32_t)kvp_opt_num(opts, "store.lease_share"),
+		.quota = kvp_opt_num(opts, "store.quota"),
+		.quota_evict = kvp_opt_num(opts, "store.quota_evict") != 0,
+		.quotas = self->quotas,
+		.quota_count = self->quota_count,
+		.epochs_path = self->epochs_path,
 		.ssd = self->ssd.path != NULL ? &self->ssd : NULL,
 		.transports = self->xports.list,
 		.transport_count = self->xports.count,
@@ -433,20 +479,34 @@ main_listen_all(struct kvpoold *self)
 }
 
 static int
+main_open_memory(struct kvpoold *self)
+{
+	struct kvp_memory_cfg cfg = {
+		.name = self->name,
+		.arena_len = self->settings.arena_len,
+		.slots = self->settings.slots,
+		.want = self->settings.want,
+		.node_id = self->identity.id,
+		.incarnation = self->identity.incarnation,
+		.env = self->env,
+		.log = &self->daemon.log,
+	};
+
+	return kvp_memory_open(&cfg, &self->memory);
+}
+
+static int
 main_open(struct kvpoold *self)
 {
 	const struct kvp_opts *opts = &self->daemon.opts;
 	const struct kvp_log *log = &self->daemon.log;
-	uint64_t arena_len = kvp_opt_num(opts, "store.dram") & ~(uint64_t)(KVP_BLOCK_ALIGN - 1);
 	int err = options_check(self);
 
 	err = err < 0 ? err
 		      : kvp_identity_open(
 				kvp_opt_str(opts, "data_dir"), self->env, log, &self->identity);
 	err = err < 0 ? err : main_open_rpc(self);
-	err = err < 0 ? err
-		      : kvp_memory_open(
-				self->name, arena_len, self->slots, self->env, log, &self->memory);
+	err = err < 0 ? err : main_open_memory(self);
 	err = err < 0 ? err
 		      : kvp_xports_open(&self->daemon, self->env, &self->memory, &self->advertise,
 				&self->xports);
@@ -461,7 +521,7 @@ main_open(struct kvpoold *self)
 
 /* In reverse; whatever was not opened is zero. The node goes before what it works on. */
 static void
-main_close(struct kvpoold *self)
+main_close(struct kvpoold *self, bool keep)
 {
 	self->ready = false;
 	kvp_http_close(self->http);
@@ -473,7 +533,7 @@ main_close(struct kvpoold *self)
 		self->rpc->ops->close(self->rpc);
 	}
 	kvp_xports_close(&self->xports);
-	kvp_memory_close(&self->memory);
+	kvp_memory_close(&self->memory, keep);
 	kvp_metrics_fini(&self->metrics);
 	kvp_identity_close(&self->identity);
 }
@@ -501,14 +561,17 @@ main(int argc, char **argv)
 	status = kvp_daemon_start(&self->daemon, &desc, argc, argv);
 	if (status < 0) {
 		int err = main_open(self);
+		bool keep;
 
 		if (err == 0) {
 			self->ready = true;
 			status = kvp_daemon_serve(&self->daemon);
+			keep = kvp_opt_num(&self->daemon.opts, "store.keep") != 0;
 		} else {
 			status = err == -KVP_E_CONFIG ? MAIN_EXIT_CONFIG : EXIT_FAILURE;
+			keep = self->memory.recovered; /* the next start may be luckier */
 		}
-		main_close(self);
+		main_close(self, keep);
 	}
 	kvp_daemon_end(&self->daemon);
 	free(self);

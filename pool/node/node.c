@@ -8,6 +8,7 @@
  */
 #include "hal/base/assert.h"
 #include "pool/node/announce.h"
+#include "pool/node/scrub.h"
 #include "pool/node/session.h"
 #include "pool/node/ssd.h"
 #include "pool/node/work.h"
@@ -15,6 +16,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define NODE_READS_NS       (30 * KVP_NS_PER_S) /* that a disk takes to answer at most */
+#define NODE_LEASES_MAX     16384u
+#define NODE_NAMESPACES_MAX 4096u /* and as many families */
 
 struct kvp_node_gate {
 	struct kvp_rpc_service service; /* its arg is this gate */
@@ -38,6 +43,11 @@ static const struct node_handler handlers[] = {
 	{KVP_RPC_DELETE, true, kvp_rpc_delete},
 	{KVP_RPC_STAGE, true, kvp_rpc_stage},
 	{KVP_RPC_TOUCH, true, kvp_rpc_touch},
+	{KVP_RPC_LEASE, true, kvp_rpc_lease},
+	{KVP_RPC_UNLEASE, true, kvp_rpc_unlease},
+	{KVP_RPC_CLEAR, true, kvp_rpc_clear},
+	{KVP_RPC_USAGE, false, kvp_rpc_usage},
+	{KVP_RPC_LEASES, false, kvp_rpc_leases},
 };
 
 /* --- calls ---------------------------------------------------------------------------------------
@@ -200,6 +210,22 @@ node_conn_closed(void *arg, struct kvp_rpc_conn *conn, int why)
 /* --- life ----------------------------------------------------------------------------------------
  */
 
+/* The kernel may go on with what a dead process was reading from the SSD, so those slots were kept
+ * until now. */
+static void
+node_reads_over(struct kvp_node *node, uint64_t now_ns)
+{
+	if (node->ssd_left == 0 || now_ns - node->opened_ns < NODE_READS_NS) {
+		return;
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		if ((node->ssd_left & 1u << i) != 0) {
+			kvp_store_owner_fenced(node->store, now_ns, KVP_SSD_OWNERS + i);
+		}
+	}
+	node->ssd_left = 0;
+}
+
 static void
 node_tick(struct kvp_rpc_timer *timer)
 {
@@ -207,16 +233,44 @@ node_tick(struct kvp_rpc_timer *timer)
 	uint64_t now_ns = kvp_node_now(node);
 	bool more = kvp_store_turn(node->store, now_ns, kvp_session_expired, node);
 
+	kvp_scrub_tick(node->scrub, now_ns);
 	kvp_node_worked(node, now_ns);
 	kvp_session_poll(node);
 	if (node->ssd != NULL) {
 		kvp_ssd_tick(node->ssd, now_ns);
 	}
 	kvp_stage_poll(node, now_ns);
+	node_reads_over(node, now_ns);
 	kvp_announce_tick(node->announce, now_ns);
 	kvp_commit_poll(node, now_ns);
+	kvp_epochs_tick(node, now_ns);
 	kvp_node_metrics_set(node);
 	node->cfg.rpc->ops->timer_start(node->cfg.rpc, &node->tick, more ? 0 : KVP_NODE_TICK_NS);
+}
+
+static int
+node_recover(struct kvp_node *node)
+{
+	uint64_t begin_ns = kvp_node_now(node);
+	struct kvp_store_recovery r;
+	uint64_t now_ns;
+	int err = kvp_store_recover(node->store, begin_ns, &r);
+
+	if (err < 0) {
+		return err;
+	}
+	now_ns = kvp_node_now(node);
+	kvp_info(node->cfg.log,
+		"%u blocks recovered in %u ms; evicted %u, may still be written to %u, dropped: "
+		"half written %u, torn %u, misplaced %u, double %u",
+		r.kept, (unsigned)((now_ns - begin_ns) / KVP_NS_PER_MS), r.quarantined, r.lost,
+		r.half, r.torn, r.misplaced, r.doubles);
+	kvp_sessions_recover(node);
+	for (uint32_t i = 0; i < 2; i++) {
+		node->ssd_left |=
+			(uint32_t)(kvp_store_owner_slots(node->store, KVP_SSD_OWNERS + i) > 0) << i;
+	}
+	return kvp_scrub_open(node, &node->scrub);
 }
 
 static int
@@ -227,20 +281,37 @@ node_store_open(struct kvp_node *node)
 		.arena = cfg->arena,
 		.arena_len = cfg->arena_len,
 		.table = cfg->table,
+		.notes = cfg->notes,
 		.slots_max = cfg->slots_max,
 		.incarnation = (uint32_t)(cfg->self.incarnation & 0xfffffu),
 		.evict = cfg->evict,
 		.quarantine_ns = cfg->quarantine_ms * KVP_NS_PER_MS,
 		.grant_ns = cfg->grant_ms * KVP_NS_PER_MS,
-		.owners_max = node->owners_max + 1, /* the last one is kvp_ssd_owner() */
+		.owners_max = KVP_SSD_OWNERS + 2,
 		.low_water_permille = cfg->low_water_permille,
 		.event = kvp_announce_event,
 		.spill = node->ssd_slots > 0 ? kvp_ssd_spill : NULL,
 		.arg = node,
+		.fault = cfg->fault,
+		.leases_max = cfg->lease_ms_max > 0 ? NODE_LEASES_MAX : 0,
+		.lease_blocks_max = cfg->slots_max,
+		.lease_permille = cfg->lease_permille,
+		.namespaces_max = NODE_NAMESPACES_MAX,
+		.families_max = NODE_NAMESPACES_MAX,
+		.quota = cfg->quota,
+		.quota_evict = cfg->quota_evict,
 	};
+	int err;
 
 	cfg->env->random(cfg->env, &store.seed, sizeof(store.seed));
-	return kvp_store_open(&store, &node->store);
+	err = kvp_store_open(&store, &node->store);
+	for (uint32_t i = 0; err == 0 && i < cfg->quota_count; i++) {
+		err = kvp_store_quota_set(node->store, cfg->quotas[i].ns, cfg->quotas[i].bytes);
+	}
+	if (err == 0 && cfg->recover) {
+		err = node_recover(node);
+	}
+	return err < 0 ? err : kvp_epochs_open(node);
 }
 
 static int
@@ -270,7 +341,8 @@ kvp_node_open(const struct kvp_node_cfg *cfg, struct kvp_node **ret_node)
 
 	if (cfg->transport_count == 0 || cfg->transport_count > KVP_TRANSPORTS_MAX ||
 		cfg->sessions_max == 0 || cfg->sessions_max > KVP_SESSIONS_MAX ||
-		cfg->heartbeat_ms == 0 || cfg->grant_ms == 0) {
+		cfg->heartbeat_ms == 0 || cfg->grant_ms == 0 ||
+		(cfg->notes == NULL) != (cfg->tokens == NULL)) {
 		return -EINVAL;
 	}
 	node = calloc(1, sizeof(*node));
@@ -293,6 +365,8 @@ kvp_node_open(const struct kvp_node_cfg *cfg, struct kvp_node **ret_node)
 	node->cfg.metas = NULL; /* copied by now, and the caller's may go */
 	node->cfg.ssd = NULL;   /* likewise, below */
 	err = err < 0 ? err : node_store_open(node);
+	node->cfg.quotas = NULL; /* likewise */
+	node->cfg.epochs_path = NULL;
 	if (err == 0 && cfg->ssd != NULL) {
 		err = kvp_ssd_open(node, cfg->ssd, &node->ssd);
 	}
@@ -331,7 +405,9 @@ kvp_node_close(struct kvp_node *node)
 	}
 	kvp_sessions_fini(node);
 	kvp_ssd_close(node->ssd);
+	kvp_scrub_close(node->scrub);
 	kvp_announce_close(node->announce);
+	kvp_epochs_close(node);
 	kvp_store_close(node->store);
 	free(node);
 }

@@ -33,6 +33,12 @@ struct kvp_node_transport {
 
 struct kvp_ssd_cfg;
 
+/* A quota of one namespace, instead of the default. */
+struct kvp_node_quota {
+	uint8_t ns[KVP_NS_LEN];
+	uint64_t bytes; /* 0: no limit */
+};
+
 struct kvp_node_cfg {
 	const struct kvp_env *env;
 	const struct kvp_log *log;
@@ -46,11 +52,24 @@ struct kvp_node_cfg {
 	size_t arena_len;
 	struct kvp_slot_entry *table;
 	uint32_t slots_max;
+	struct kvp_store_note *notes; /* NULL: nothing is noted for a successor */
+	uint8_t *tokens; /* with notes: 2 * KVP_SESSIONS_MAX tokens, of each owner number's session
+			  */
+	bool recover;    /* table, notes and tokens are an earlier process's; else they are zero */
+	uint64_t scrub_rate;     /* bytes a second of recovered blocks that are verified; 0: none */
+	struct kvp_fault *fault; /* NULL: none */
 	const struct kvp_evict_ops *evict;
 	uint32_t quarantine_ms;
 	uint32_t grant_ms;
 	uint32_t low_water_permille;
 	uint32_t sessions_max;
+	uint32_t lease_ms_max;   /* the longest lease; 0: none are given */
+	uint32_t lease_permille; /* of the arena, that leases may hold */
+	uint64_t quota;          /* bytes of a namespace without one of its own; 0: no limit */
+	bool quota_evict;        /* a full namespace loses its own oldest block */
+	const struct kvp_node_quota *quotas; /* copied */
+	uint32_t quota_count;
+	const char *epochs_path; /* file of the epochs, copied; NULL: they end with the node */
 	const struct kvp_ssd_cfg *ssd; /* NULL: no SSD tier; copied */
 
 	const struct kvp_node_transport *transports; /* copied */

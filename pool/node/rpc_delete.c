@@ -35,6 +35,9 @@ delete_item(struct kvp_work *work, uint32_t idx)
 	kvp_read_key(&delete->keys, &key);
 	delete->statuses[idx] =
 		kvp_store_delete(work->node->store, work->now_ns, msg->ns.data, &key);
+	if (delete->statuses[idx] == -KVP_E_BUSY) {
+		return; /* leased: it stays wherever it is */
+	}
 	if (work->node->ssd != NULL && kvp_ssd_delete(work->node->ssd, msg->ns.data, &key) == 0) {
 		delete->statuses[idx] = 0;
 	}

@@ -82,6 +82,8 @@ offer_one(struct offer *offer, uint32_t idx, const struct kvp_key *key)
 		.ns = offer->msg->ns.data,
 		.key = key,
 		.owner = offer->work.session->owner,
+		.family = offer->msg->family.len != 0 ? offer->msg->family.data : NULL,
+		.epoch = offer->msg->epoch,
 	};
 
 	memcpy(&item, offer->items + idx * sizeof(item), sizeof(item));
@@ -159,6 +161,7 @@ offer_done(struct kvp_work *work)
 			break;
 		case -KVP_E_IN_PROGRESS:
 		case -KVP_E_NO_SPACE:
+		case -KVP_E_EPOCH:
 			break;
 		default:
 			refused++;
@@ -200,7 +203,7 @@ offer_check(const Kvp__Offer *msg)
 {
 	int count;
 
-	if (msg->ns.len != KVP_NS_LEN) {
+	if (msg->ns.len != KVP_NS_LEN || (msg->family.len != 0 && msg->family.len != KVP_NS_LEN)) {
 		return -KVP_E_PROTO;
 	}
 	if (msg->parent.len != 0 && kvp_keys_count(msg->parent.data, msg->parent.len, 1) != 1) {
@@ -265,6 +268,13 @@ kvp_rpc_offer(struct kvp_node *node, struct kvp_request *request)
 	}
 	if (transport == NULL) {
 		return -KVP_E_NO_PROVIDER;
+	}
+	if (msg->family.len != 0) {
+		/* A writer of a newer epoch brings the news; one of an older one gets EPOCH. */
+		err = kvp_epochs_raise(node, msg->family.data, msg->epoch);
+		if (err < 0) {
+			return err;
+		}
 	}
 	err = offer_new(msg, (uint32_t)count, &offer);
 	if (err < 0) {

@@ -11,10 +11,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define SESSION_NEVER (1u << 31) /* in session.transports: nobody can tell that it is fenced */
+
+_Static_assert(KVP_TRANSPORTS_MAX < 31, "a bit is left over");
+
 int
 kvp_sessions_init(struct kvp_node *node)
 {
-	node->owners_max = 2 * node->cfg.sessions_max;
+	/* An earlier process may have had more. */
+	node->owners_max = 2 * (node->cfg.recover ? KVP_SESSIONS_MAX : node->cfg.sessions_max);
 	node->sessions = calloc(node->owners_max, sizeof(*node->sessions));
 	if (node->sessions == NULL) {
 		return -ENOMEM;
@@ -69,6 +74,10 @@ kvp_session_open(
 	if (session->transports == 0) {
 		return -KVP_E_NO_PROVIDER;
 	}
+	if (node->cfg.tokens != NULL) {
+		memcpy(node->cfg.tokens + (size_t)session->owner * KVP_TOKEN_LEN, session->token,
+			KVP_TOKEN_LEN);
+	}
 	session->state = KVP_SESSION_OPEN;
 	session->expired = false;
 	session->peer = peer;
@@ -110,12 +119,56 @@ session_fence(struct kvp_node *node, struct kvp_session *session)
 	node->sessions_fencing--;
 }
 
+/* Of connections to other hosts the earlier process's end is the fence. Those of this host are
+ * asked for by the transport that can tell. */
+static uint32_t
+recover_transports(const struct kvp_node *node)
+{
+	bool tells = false;
+
+	for (uint32_t i = 0; i < node->cfg.transport_count; i++) {
+		tells = tells || (node->transports[i].xport->ops->caps & KVP_XPORT_LOCAL) != 0;
+	}
+	if (!tells) {
+		kvp_warn(node->cfg.log,
+			"slots that clients of this host may still write to stay reserved: no "
+			"transport shm to ask; add it to the option transports");
+	}
+	return ((1u << node->cfg.transport_count) - 1) | (tells ? 0 : SESSION_NEVER);
+}
+
+void
+kvp_sessions_recover(struct kvp_node *node)
+{
+	struct kvp_store_stats stats;
+	uint32_t transports;
+
+	kvp_store_stats(node->store, &stats);
+	if (stats.lost == 0) {
+		return;
+	}
+	transports = recover_transports(node);
+	for (uint32_t i = 0; i < node->owners_max; i++) {
+		struct kvp_session *session = &node->sessions[i];
+
+		if (kvp_store_owner_slots(node->store, i) == 0) {
+			continue;
+		}
+		memcpy(session->token, node->cfg.tokens + (size_t)i * KVP_TOKEN_LEN, KVP_TOKEN_LEN);
+		session->state = KVP_SESSION_FENCING;
+		session->transports = transports;
+		session->ended_ns = kvp_node_now(node);
+		node->sessions_fencing++;
+		session_fence(node, session);
+	}
+}
+
 void
 kvp_session_end(struct kvp_node *node, struct kvp_session *session)
 {
 	kvp_assert(session->state == KVP_SESSION_OPEN);
 	/* First, so that nothing done on the way out can commit. */
-	kvp_store_owner_fence(node->store, session->owner);
+	kvp_store_owner_fence(node->store, kvp_node_now(node), session->owner);
 	session->state = KVP_SESSION_FENCING;
 	session->expired = false;
 	session->ended_ns = kvp_node_now(node);
@@ -136,9 +189,8 @@ kvp_session_expired(void *arg, uint32_t owner)
 {
 	struct kvp_node *node = arg;
 
-	if (owner == node->owners_max) {
-		return; /* a stage that takes long: its slot comes back when the disk has answered
-			 */
+	if (owner >= KVP_SSD_OWNERS) {
+		return; /* a stage that takes long: its slot is back when the disk has answered */
 	}
 	kvp_assert(owner < node->owners_max);
 	node->sessions[owner].expired = true;

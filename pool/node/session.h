@@ -30,6 +30,9 @@ struct kvp_session {
 
 /* Makes the table. -ENOMEM. */
 int kvp_sessions_init(struct kvp_node *node);
+/* After the store's recovery: who may still write to a slot of an earlier process is a session that
+ * waits for its fence. */
+void kvp_sessions_recover(struct kvp_node *node);
 /* Ends all of them, fences once. NULL table is fine. */
 void kvp_sessions_fini(struct kvp_node *node);
 

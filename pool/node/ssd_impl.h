@@ -145,8 +145,9 @@ void kvp_ssd_write_forget(
 /* ssd_stage.c */
 int kvp_ssd_stage_init(struct kvp_ssd *ssd);
 void kvp_ssd_stage_pump(struct kvp_ssd *ssd);
-void kvp_ssd_stage_end(struct kvp_ssd *ssd);         /* all that is queued is missed */
-uint32_t kvp_ssd_owner(const struct kvp_node *node); /* of the slots being staged into */
+void kvp_ssd_stage_end(struct kvp_ssd *ssd); /* all that is queued is missed */
+/* Of the slots being staged into; one of KVP_SSD_OWNERS. */
+uint32_t kvp_ssd_owner(const struct kvp_node *node);
 
 static inline uint64_t
 kvp_ssd_rounded(uint64_t len)

@@ -12,7 +12,7 @@
 uint32_t
 kvp_ssd_owner(const struct kvp_node *node)
 {
-	return node->owners_max; /* the one after the sessions' */
+	return KVP_SSD_OWNERS + node->cfg.self.incarnation % 2;
 }
 
 /* Tells all who wait. The flight is spare before, since who is told may ask again. */
@@ -144,7 +144,7 @@ flight_start(struct kvp_ssd_flight *flight, uint64_t now_ns)
 		return -EBUSY;
 	}
 	if (err < 0) {
-		flight_end(flight, -KVP_E_BUSY, NULL);
+		flight_end(flight, err == -KVP_E_EPOCH ? -KVP_E_NOKEY : -KVP_E_BUSY, NULL);
 		return err;
 	}
 	flight->io = (struct kvp_blk_io){
@@ -250,6 +250,10 @@ kvp_ssd_stage(struct kvp_ssd *ssd, const uint8_t ns[KVP_NS_LEN], const struct kv
 		return;
 	}
 	slot = ssd->state == KVP_SSD_SERVING ? kvp_tier_find(ssd->tier, ns, key) : KVP_TIER_NONE;
+	if (slot != KVP_TIER_NONE && kvp_store_epoch_over(ssd->node->store, ns)) {
+		(void)kvp_ssd_delete(ssd, ns, key);
+		slot = KVP_TIER_NONE;
+	}
 	if (slot == KVP_TIER_NONE || !kvp_tier_place(ssd->tier, slot, &place)) {
 		ssd->counts.stage_miss++;
 		waiter->done(waiter, -KVP_E_NOKEY, NULL);

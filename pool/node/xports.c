@@ -128,6 +128,7 @@ xports_open_one(const struct xports_job *job, const struct kvp_xport_ops *ops)
 		.log = &job->daemon->log,
 		.provider = kvp_opt_str(&job->daemon->opts, "ofi.provider"),
 		.device = xports_device(job, ops->name),
+		.lock_prefix = job->memory->session_prefix,
 	};
 	uint32_t idx = job->xports->count;
 	struct kvp_node_transport *transport = &job->xports->list[idx];

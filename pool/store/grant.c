@@ -58,9 +58,8 @@ offer_known(struct kvp_store *store, const struct kvp_offer *offer, uint32_t slo
 		return -KVP_E_IN_PROGRESS;
 	}
 	kvp_assert(store->slots[slot].state == KVP_SLOTS_VALID);
-	store->cfg.evict->hit(store->evict, slot, &offer->touch);
+	kvp_slots_use(store, slot, &offer->touch);
 	store->stats.exists++;
-	store->slots[slot].used = true;
 	*ret_loc = kvp_slots_loc(store, slot);
 	return -KVP_E_EXISTS;
 }
@@ -77,7 +76,9 @@ offer_space(struct kvp_store *store, const struct kvp_offer *offer, uint64_t *re
 static int
 offer_full(struct kvp_store *store)
 {
-	if (store->stats.blocks + store->stats.quarantined + store->stats.lost > 0) {
+	uint64_t evictable = store->stats.blocks - store->stats.leased_blocks;
+
+	if (evictable + store->stats.quarantined + store->stats.lost > 0) {
 		store->stats.busy++;
 		return -KVP_E_BUSY;
 	}
@@ -94,6 +95,7 @@ kvp_store_offer(struct kvp_store *store, const struct kvp_offer *offer, struct k
 	uint64_t hash;
 	uint64_t off;
 	uint32_t slot;
+	uint32_t ns;
 
 	if (err < 0) {
 		return err;
@@ -107,6 +109,10 @@ kvp_store_offer(struct kvp_store *store, const struct kvp_offer *offer, struct k
 		store->stats.busy++;
 		return -KVP_E_BUSY;
 	}
+	err = kvp_namespaces_admit(store, offer, &ns);
+	if (err < 0) {
+		return err;
+	}
 	(void)kvp_reclaim_ripen(store, now_ns); /* the rest at the next offer or turn */
 	err = offer_space(store, offer, &off);
 	if (err < 0) {
@@ -115,9 +121,11 @@ kvp_store_offer(struct kvp_store *store, const struct kvp_offer *offer, struct k
 		err = offer_space(store, offer, &off);
 	}
 	if (err < 0) {
+		kvp_namespaces_leave(store, ns);
 		return offer_full(store);
 	}
-	slot = kvp_slots_grant(store, offer, off, hash);
+	slot = kvp_slots_grant(store, offer, off, hash, ns);
+	kvp_namespaces_leave(store, ns);
 	*ret_grant = (struct kvp_grant){
 		.word = store->slots[slot].word,
 		.off = off,
@@ -137,6 +145,13 @@ kvp_store_commit(struct kvp_store *store, uint64_t now_ns, uint32_t owner,
 		now_ns >= store->slots[slot].due_ns) {
 		store->stats.commits_refused++;
 		return -KVP_E_NO_GRANT;
+	}
+	if (store->namespaces.list[store->slots[slot].ns].use.old) {
+		/* Who commits has written all it wanted to. */
+		kvp_slots_free(store, slot);
+		store->stats.commits_refused++;
+		store->stats.old_epoch++;
+		return -KVP_E_EPOCH;
 	}
 	kvp_slots_commit(store, now_ns, slot, sum);
 	*ret_loc = kvp_slots_loc(store, slot);
@@ -161,7 +176,7 @@ kvp_store_release(
 }
 
 void
-kvp_store_owner_fence(struct kvp_store *store, uint32_t owner)
+kvp_store_owner_fence(struct kvp_store *store, uint64_t now_ns, uint32_t owner)
 {
 	uint32_t slot;
 
@@ -174,6 +189,7 @@ kvp_store_owner_fence(struct kvp_store *store, uint32_t owner)
 		}
 		slot = store->slots[slot].link[KVP_LINK_OWNER].next;
 	}
+	(void)kvp_store_leases_purge(store, now_ns, owner); /* of whom it says nothing new */
 }
 
 void
@@ -232,7 +248,9 @@ kvp_store_turn(struct kvp_store *store, uint64_t now_ns, void (*expired)(void *a
 	void *arg)
 {
 	bool expiring = grants_expire(store, now_ns, expired, arg);
+	bool ending = kvp_leases_turn(store, now_ns);
+	bool clearing = kvp_namespaces_turn(store, now_ns);
 	bool reclaiming = kvp_reclaim_turn(store, now_ns);
 
-	return expiring || reclaiming;
+	return expiring || ending || clearing || reclaiming;
 }

@@ -5,16 +5,21 @@
  *
  * ON DEMAND An offer that finds no space takes one step. If the policy's victim is of the offered
  *           size, it goes, and that is all: with one block size every put costs one eviction.
- * STRETCH   If it is of another size, its bytes would be of no use alone: a stretch of whole
- *           extents is chosen, held for the offered size and emptied, at most
- *           KVP_STORE_STEP_MAX evictions a step. The policy is not asked here: space of the right
- *           shape wins over the best order, so parents may go before their children. Chosen is the
- *           stretch without open grants and runs of this size, then untouched for longest (its
- *           age counts in octaves, so that what was just stored is safe), then with the least in
- *           it (in eighths). That look is O(extents), once for a stretch.
+ *
+ * OTHER     If it is of another size, its bytes alone would be of no use. Then either a
+ *           block of the offered size goes, from the run of that size that was left alone for
+ *           longest, or a stretch of whole extents changes its size: whichever has lain
+ *           untouched for longer. The policy is not asked here: space of the right shape wins
+ *           over the best order, so parents may go before their children. That look is
+ *           O(extents).
+ *
+ * STRETCH   Held for the offered size and emptied, at most KVP_STORE_STEP_MAX evictions a step.
+ *           Chosen is the one without open grants, leases and runs of this size, then untouched for
+ *           longest (ages count in octaves), then with the least in it (in eighths).
+ *
  * PROGRESS  A hold ends when a run is carved in it, or when nothing has left it for a while (its
  *           rest waits for a fence, or nobody asks any more). One stretch at a time: another size
- *           that needs one waits, which is BUSY to its clients.
+ *           that needs one takes a block of its own, or waits, which is BUSY to its clients.
  */
 #include "hal/base/assert.h"
 #include "pool/store/state.h"
@@ -40,6 +45,12 @@ slot_held(const struct kvp_store *store, uint32_t slot)
 	return kvp_slab_run_of(store->slab, store->slots[slot].off) - hold.first < hold.extents;
 }
 
+static uint32_t
+age_of(uint64_t now_ns, uint64_t touched_ns)
+{
+	return 64 - (uint32_t)__builtin_clzll((now_ns - touched_ns) / 1000000 | 1); /* of ms */
+}
+
 /* The stretch of whole runs and free extents from first on that has at least so many extents; it
  * has fewer when the arena ends before. */
 static struct stretch
@@ -63,8 +74,7 @@ stretch_at(const struct kvp_store *store, uint32_t first, uint32_t extents, uint
 		}
 		stretch.extents += run.extents;
 	}
-	stretch.age = 64 - (uint32_t)__builtin_clzll(
-				   (now_ns - stretch.touched_ns) / 1000000 | 1); /* ms */
+	stretch.age = age_of(now_ns, stretch.touched_ns);
 	stretch.fill =
 		(uint32_t)(used * 8 / kvp_slab_span_len(store->slab, first, stretch.extents));
 	return stretch;
@@ -91,13 +101,12 @@ hold_touch(struct kvp_store *store, uint64_t now_ns)
 	store->hold_until_ns = now_ns + 2 * store->cfg.quarantine_ns + HOLD_IDLE_NS;
 }
 
-static void
-hold_begin(struct kvp_store *store, uint64_t now_ns, uint64_t len)
+static struct stretch
+stretch_find(const struct kvp_store *store, uint64_t now_ns, uint64_t len)
 {
 	uint32_t want = kvp_slab_extents_wanted(store->slab, len);
 	uint32_t count = kvp_slab_extent_count(store->slab);
 	struct stretch best = {0};
-	struct kvp_slab_hold hold;
 
 	for (uint32_t at = 0; at < count; at += kvp_slab_run_at(store->slab, at).extents) {
 		struct stretch stretch =
@@ -112,9 +121,18 @@ hold_begin(struct kvp_store *store, uint64_t now_ns, uint64_t len)
 		}
 	}
 	kvp_assert(best.extents >= want); /* the whole arena is long enough */
-	hold.first = best.first;
-	hold.extents = best.extents;
-	hold.block_len = kvp_slab_block_len(len);
+	return best;
+}
+
+static void
+hold_begin(struct kvp_store *store, uint64_t now_ns, uint64_t len, const struct stretch *stretch)
+{
+	const struct kvp_slab_hold hold = {
+		.first = stretch->first,
+		.extents = stretch->extents,
+		.block_len = kvp_slab_block_len(len),
+	};
+
 	kvp_slab_hold_begin(store->slab, &hold);
 	hold_touch(store, now_ns);
 }
@@ -134,7 +152,8 @@ hold_step(struct kvp_store *store, uint64_t now_ns)
 	while (at < hold.first + hold.extents) {
 		const struct kvp_slot_list *slots = &store->runs[at].slots;
 
-		while (slots->count > 0 && store->slots[slots->first].state == KVP_SLOTS_VALID) {
+		while (slots->count > 0 && store->slots[slots->first].state == KVP_SLOTS_VALID &&
+			store->slots[slots->first].leases == 0) {
 			if (budget-- == 0) {
 				return true;
 			}
@@ -146,6 +165,21 @@ hold_step(struct kvp_store *store, uint64_t now_ns)
 		at += kvp_slab_run_at(store->slab, at).extents;
 	}
 	return false;
+}
+
+/* The policy's best victim that no lease holds; KVP_BLOCK_NONE: none within a bounded look. */
+static uint32_t
+victim_find(struct kvp_store *store)
+{
+	for (uint32_t i = 0; i < KVP_STORE_STEP_MAX; i++) {
+		uint32_t victim = store->cfg.evict->victim(store->evict);
+
+		if (victim == KVP_BLOCK_NONE || store->slots[victim].leases == 0) {
+			return victim;
+		}
+		store->cfg.evict->skip(store->evict, victim);
+	}
+	return KVP_BLOCK_NONE;
 }
 
 static bool
@@ -171,6 +205,72 @@ below_mark(const struct kvp_store *store)
 
 	return bytes < store->cfg.arena_len / 1000 * permille ||
 	       slots * 1000 < store->cfg.slots_max * permille;
+}
+
+/* The oldest block of a run that may go; KVP_SLOT_NONE: none. Commits go to the front of its list.
+ */
+static uint32_t
+run_oldest(const struct kvp_store *store, uint32_t at)
+{
+	uint32_t slot = store->runs[at].slots.last;
+
+	while (slot != KVP_SLOT_NONE &&
+		(store->slots[slot].state != KVP_SLOTS_VALID || store->slots[slot].leases > 0)) {
+		slot = store->slots[slot].link[KVP_LINK_RUN].prev;
+	}
+	return slot;
+}
+
+/* A block of this size out of the run that was left alone for longest, with that run's age. */
+static uint32_t
+own_find(const struct kvp_store *store, uint64_t now_ns, uint64_t block_len, uint32_t *ret_age)
+{
+	struct kvp_slab_hold hold = kvp_slab_hold(store->slab);
+	uint32_t count = kvp_slab_extent_count(store->slab);
+	uint32_t best = KVP_SLOT_NONE;
+	uint64_t touched_ns = UINT64_MAX;
+
+	for (uint32_t at = 0; at < count; at += kvp_slab_run_at(store->slab, at).extents) {
+		const struct kvp_store_run *run = &store->runs[at];
+		uint32_t slot;
+
+		if (kvp_slab_run_at(store->slab, at).block_len != block_len ||
+			at - hold.first < hold.extents || run->touched_ns >= touched_ns) {
+			continue;
+		}
+		slot = run_oldest(store, at);
+		if (slot != KVP_SLOT_NONE) {
+			best = slot;
+			touched_ns = run->touched_ns;
+		}
+	}
+	*ret_age = best == KVP_SLOT_NONE ? 0 : age_of(now_ns, touched_ns);
+	return best;
+}
+
+/* Space for a size that the policy's victim is not of: see OTHER above. */
+static void
+other_size(struct kvp_store *store, uint64_t now_ns, uint64_t len, struct kvp_store_claim *claim,
+	uint64_t hash)
+{
+	bool holding = kvp_slab_hold(store->slab).extents > 0;
+	struct stretch stretch;
+	uint32_t age;
+	uint32_t own = own_find(store, now_ns, kvp_slab_block_len(len), &age);
+
+	if (!holding) {
+		stretch = stretch_find(store, now_ns, len);
+		if (own == KVP_SLOT_NONE || stretch.age > age) {
+			hold_begin(store, now_ns, len, &stretch);
+			(void)hold_step(store, now_ns);
+			return;
+		}
+	}
+	if (own != KVP_SLOT_NONE) {
+		(void)victim_evict(store, now_ns, own);
+		claim->hash = hash;
+		claim->until_ns = now_ns + store->cfg.quarantine_ns;
+	}
 }
 
 bool
@@ -211,7 +311,7 @@ kvp_reclaim_room(struct kvp_store *store, uint64_t now_ns, uint64_t len, uint64_
 	struct kvp_store_claim *claim = &store->claims[(hash >> 32) & (KVP_STORE_CLAIMS - 1)];
 	struct kvp_slab_hold hold = kvp_slab_hold(store->slab);
 	uint64_t block_len = kvp_slab_block_len(len);
-	uint32_t victim = store->cfg.evict->victim(store->evict);
+	uint32_t victim = victim_find(store);
 	bool fits;
 
 	if (hold.extents > 0 && hold.block_len == block_len && store->free.count > 0) {
@@ -227,9 +327,8 @@ kvp_reclaim_room(struct kvp_store *store, uint64_t now_ns, uint64_t len, uint64_
 		(void)victim_evict(store, now_ns, victim);
 		claim->hash = hash;
 		claim->until_ns = now_ns + store->cfg.quarantine_ns;
-	} else if (hold.extents == 0) {
-		hold_begin(store, now_ns, len);
-		(void)hold_step(store, now_ns);
+	} else {
+		other_size(store, now_ns, len, claim, hash);
 	}
 }
 
@@ -245,7 +344,7 @@ kvp_reclaim_turn(struct kvp_store *store, uint64_t now_ns)
 		if (i == KVP_STORE_STEP_MAX) {
 			return true;
 		}
-		if (!victim_evict(store, now_ns, store->cfg.evict->victim(store->evict))) {
+		if (!victim_evict(store, now_ns, victim_find(store))) {
 			break;
 		}
 	}

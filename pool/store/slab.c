@@ -60,6 +60,8 @@ struct kvp_slab {
 	uint64_t *free_bits;  /* words * extent_count */
 	uint64_t *free_words; /* a bit for each of those */
 	struct kvp_slab_hold hold;
+	uint32_t restore_head; /* the last run restored, or NONE */
+	uint64_t restore_end;  /* pages: behind the last block restored */
 };
 
 /* The first set bit in [from, to), or to. */
@@ -315,6 +317,41 @@ run_carve(struct kvp_slab *slab, uint32_t head, uint32_t extents, uint64_t pages
 	run_list(slab, head);
 }
 
+/* Marks these blocks of the run, which are new, as free. */
+static void
+run_fill(struct kvp_slab *slab, uint32_t head, uint32_t from, uint32_t to)
+{
+	uint64_t base = (uint64_t)head * slab->words;
+
+	for (uint32_t i = from; i < to; i++) {
+		bit_set(slab->free_bits + base, i);
+		bit_set(slab->free_words, base + i / 64);
+	}
+}
+
+/* Adds the free extents behind it, up to so many in all. */
+static void
+run_extend(struct kvp_slab *slab, uint32_t head, uint32_t extents)
+{
+	struct run *run = &slab->runs[head];
+	uint32_t pages = slab->classes[run->class].pages;
+	uint64_t before = span_pages(slab, head, run->extents);
+	uint64_t after = span_pages(slab, head, extents);
+	uint32_t blocks = (uint32_t)(after / pages);
+
+	for (uint32_t i = run->extents; i < extents; i++) {
+		kvp_assert(slab->runs[head + i].head == NONE);
+		slab->runs[head + i].head = head;
+	}
+	run_fill(slab, head, run->blocks_max, blocks);
+	slab->free_pages += before - (uint64_t)run->blocks_max * pages;
+	slab->free_pages -= after - (uint64_t)blocks * pages;
+	slab->extents_free -= extents - run->extents;
+	run->extents = extents;
+	run->blocks_max = blocks;
+	run_list(slab, head);
+}
+
 static void
 run_free(struct kvp_slab *slab, uint32_t head)
 {
@@ -339,6 +376,25 @@ run_free(struct kvp_slab *slab, uint32_t head)
 	}
 }
 
+/* Gives out this block of the run, which is free. */
+static void
+run_take_at(struct kvp_slab *slab, uint32_t head, uint64_t idx)
+{
+	struct run *run = &slab->runs[head];
+	uint64_t word = (uint64_t)head * slab->words + idx / 64;
+
+	kvp_assert(idx < run->blocks_max && (slab->free_bits[word] >> (idx % 64) & 1) != 0);
+	slab->free_bits[word] &= ~(1ull << (idx % 64));
+	if (slab->free_bits[word] == 0) {
+		bit_clear(slab->free_words, word);
+	}
+	run->used++;
+	slab->free_pages -= slab->classes[run->class].pages;
+	if (run->used == run->blocks_max) {
+		run_unlist(slab, head);
+	}
+}
+
 static uint64_t
 run_take(struct kvp_slab *slab, uint32_t head)
 {
@@ -351,17 +407,50 @@ run_take(struct kvp_slab *slab, uint32_t head)
 
 	kvp_assert(word < end);
 	idx = (word - base) * 64 + (uint64_t)__builtin_ctzll(slab->free_bits[word]);
-	kvp_assert(idx < run->blocks_max);
-	slab->free_bits[word] &= slab->free_bits[word] - 1;
-	if (slab->free_bits[word] == 0) {
-		bit_clear(slab->free_words, word);
-	}
-	run->used++;
-	slab->free_pages -= pages;
-	if (run->used == run->blocks_max) {
-		run_unlist(slab, head);
-	}
+	run_take_at(slab, head, idx);
 	return ((uint64_t)head * slab->extent_pages + idx * pages) * PAGE_LEN;
+}
+
+/*
+ * A run that a block at this page can be part of, given that the runs before it are restored. What
+ * alloc carved is one answer, so there is one for every block that alloc gave out:
+ * - the last run restored, if the block lies on its grid and it need not become longer than alloc
+ *   makes runs;
+ * - else a new one from the nearest extent on whose grid has the block. It begins where the true
+ *   run does or later, so it ends before the true one's successor;
+ * - else the last run all the same: it took in blocks of the true run's head, so they share a grid.
+ */
+static int
+restore_run(struct kvp_slab *slab, uint64_t page, uint64_t pages, uint32_t *ret_head)
+{
+	uint32_t last = slab->restore_head;
+	uint32_t end = (uint32_t)((page + pages - 1) / slab->extent_pages) + 1;
+	uint32_t floor = last == NONE ? 0 : last + slab->runs[last].extents;
+	bool on_grid = last != NONE && slab->classes[slab->runs[last].class].pages == pages &&
+		       (page - (uint64_t)last * slab->extent_pages) % pages == 0;
+
+	if (on_grid && (end <= floor || end - last <= run_shape(slab, pages))) {
+		*ret_head = last;
+	} else {
+		uint32_t at = (uint32_t)(page / slab->extent_pages) + 1;
+
+		do {
+			at--;
+		} while (at > floor && (page - (uint64_t)at * slab->extent_pages) % pages != 0);
+		if (at >= floor && (page - (uint64_t)at * slab->extent_pages) % pages == 0) {
+			run_carve(slab, at, end - at, pages);
+			*ret_head = at;
+			return 0;
+		}
+		if (!on_grid) {
+			return -EINVAL;
+		}
+		*ret_head = last;
+	}
+	if (end > floor) {
+		run_extend(slab, last, end - last);
+	}
+	return 0;
 }
 
 static uint64_t
@@ -424,6 +513,7 @@ kvp_slab_open(size_t arena_len, struct kvp_slab **ret_slab)
 		(uint32_t)((slab->arena_pages + slab->extent_pages - 1) / slab->extent_pages);
 	slab->extents_free = slab->extent_count;
 	slab->words = (slab->extent_pages + 63) / 64;
+	slab->restore_head = NONE;
 	err = slab_tables(slab);
 	if (err < 0) {
 		kvp_slab_close(slab);
@@ -467,6 +557,28 @@ kvp_slab_alloc(struct kvp_slab *slab, uint64_t len, uint64_t *ret_off)
 		run_carve(slab, head, extents, pages);
 	}
 	*ret_off = run_take(slab, head);
+	return 0;
+}
+
+int
+kvp_slab_restore(struct kvp_slab *slab, uint64_t off, uint64_t len)
+{
+	uint64_t page = off / PAGE_LEN;
+	uint64_t pages = pages_of(len);
+	uint32_t head;
+	int err;
+
+	if (off % PAGE_LEN != 0 || len == 0 || pages > slab->arena_pages ||
+		page > slab->arena_pages - pages || page < slab->restore_end) {
+		return -EINVAL;
+	}
+	err = restore_run(slab, page, pages, &head);
+	if (err < 0) {
+		return err;
+	}
+	run_take_at(slab, head, (page - (uint64_t)head * slab->extent_pages) / pages);
+	slab->restore_head = head;
+	slab->restore_end = page + pages;
 	return 0;
 }
 

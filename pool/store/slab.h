@@ -36,6 +36,14 @@ void kvp_slab_close(struct kvp_slab *slab); /* NULL is fine */
 int kvp_slab_alloc(struct kvp_slab *slab, uint64_t len, uint64_t *ret_off);
 void kvp_slab_free(struct kvp_slab *slab, uint64_t off); /* asserts that it is a block */
 
+/*
+ * Takes the block at off as given out, for a store that finds its blocks again. Only in a slab that
+ * has given out nothing else, in rising order of off. Where runs began is found again as far as it
+ * matters: every set of blocks that alloc gave out fits. -EINVAL: no place of a block of this
+ * length, or it is taken; nothing changed then.
+ */
+int kvp_slab_restore(struct kvp_slab *slab, uint64_t off, uint64_t len);
+
 /* Bytes that a block of len takes up. */
 uint64_t kvp_slab_block_len(uint64_t len);
 /* Blocks of len that an empty arena holds. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * store.c - a store as a whole: opened, asked, walked, counted. Owned by the store's thread. Grants
- * are in grant.c, space in reclaim.c, the states of a slot in slots.c.
+ * are in grant.c, leases in lease.c, namespaces in namespaces.c, space in reclaim.c, the states of
+ * a slot in slots.c.
  */
 #include "pool/store/store.h"
 
@@ -28,6 +29,9 @@ store_tables(struct kvp_store *store)
 		return -ENOMEM;
 	}
 	kvp_slots_init(store);
+	if (kvp_leases_init(store) < 0 || kvp_namespaces_init(store) < 0) {
+		return -ENOMEM;
+	}
 	return cfg->evict->open(cfg->slots_max, &store->evict);
 }
 
@@ -39,7 +43,7 @@ kvp_store_open(const struct kvp_store_cfg *cfg, struct kvp_store **ret_store)
 
 	if (cfg->arena == NULL || (uintptr_t)cfg->arena % KVP_BLOCK_ALIGN != 0 ||
 		cfg->table == NULL || cfg->evict == NULL || cfg->owners_max == 0 ||
-		cfg->low_water_permille > 1000) {
+		cfg->low_water_permille > 1000 || cfg->lease_permille > 1000) {
 		return -EINVAL;
 	}
 	store = calloc(1, sizeof(*store));
@@ -77,6 +81,8 @@ kvp_store_close(struct kvp_store *store)
 	if (store->evict != NULL) {
 		store->cfg.evict->close(store->evict);
 	}
+	kvp_namespaces_fini(store);
+	kvp_leases_fini(store);
 	free(store->claims);
 	free(store->runs);
 	free(store->owners);
@@ -124,6 +130,9 @@ kvp_store_delete(struct kvp_store *store, uint64_t now_ns, const uint8_t ns[KVP_
 	if (slot == KVP_SLOT_NONE) {
 		return -KVP_E_NOKEY;
 	}
+	if (store->slots[slot].leases > 0) {
+		return -KVP_E_BUSY;
+	}
 	store->stats.deleted++;
 	kvp_slots_evict(store, now_ns, slot);
 	return 0;
@@ -139,10 +148,35 @@ kvp_store_touch(
 		return;
 	}
 	store->stats.touches++;
-	store->slots[slot].used = true;
 	store->runs[kvp_slab_run_of(store->slab, store->slots[slot].off)].touched_ns =
 		touch->now_ns;
-	store->cfg.evict->hit(store->evict, slot, touch);
+	kvp_slots_use(store, slot, touch);
+}
+
+bool
+kvp_store_recovered(
+	const struct kvp_store *store, uint32_t *cursor, struct kvp_slot_entry *ret_entry)
+{
+	for (; *cursor < store->cfg.slots_max; (*cursor)++) {
+		const struct kvp_slot *slot = &store->slots[*cursor];
+
+		if (slot->state == KVP_SLOTS_VALID &&
+			slot->word >> 44 != (store->cfg.incarnation & 0xfffffu)) {
+			*ret_entry = store->cfg.table[*cursor];
+			return true;
+		}
+	}
+	return false;
+}
+
+void
+kvp_store_corrupt(struct kvp_store *store, uint64_t now_ns, uint32_t slot, uint64_t word)
+{
+	if (slot < store->cfg.slots_max && store->slots[slot].state == KVP_SLOTS_VALID &&
+		store->slots[slot].word == word) {
+		store->stats.corrupt++;
+		kvp_slots_evict(store, now_ns, slot);
+	}
 }
 
 void

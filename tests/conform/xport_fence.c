@@ -5,7 +5,9 @@
  */
 #include "tests/conform/xport_test.h"
 
+#include <glob.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ARENA_LEN (16u << 20)
 
@@ -172,6 +174,61 @@ fence_one_of_many(void **state)
 	test_target_close(&t);
 }
 
+static unsigned
+session_locks(void)
+{
+	char pattern[96];
+	glob_t found;
+	unsigned count = 0;
+
+	(void)snprintf(pattern, sizeof(pattern), "%s/session-*", test_dir);
+	if (glob(pattern, 0, NULL, &found) == 0) {
+		count = (unsigned)found.gl_pathc;
+		globfree(&found);
+	}
+	return count;
+}
+
+/* The target is killed; the next one, which never admitted the token, fences it all the same. */
+static void
+fence_successor(void **state)
+{
+	struct kvp_xport *x = test_open_ok(NULL);
+	uint8_t token[KVP_TOKEN_LEN];
+	uint8_t idle[KVP_TOKEN_LEN];
+	struct kvp_conn *gone = NULL;
+	struct kvp_conn *conn = NULL;
+	struct test_child first;
+	struct test_target t;
+
+	(void)state;
+	test_child_start(&first, ARENA_LEN);
+	test_token(token);
+	test_token(idle);
+	test_child_admit(&first, token);
+	test_child_admit(&first, idle);
+	assert_int_equal(test_connect(x, first.addr, token, &conn), 0);
+	assert_int_equal(test_connect(x, first.addr, idle, &gone), 0);
+	x->ops->disconnect(gone);
+	(void)x->ops->poll(x, 64);
+	test_child_kill(&first);
+	(void)unlink(first.addr);        /* of ofi it is no file */
+	test_target_open(&t, ARENA_LEN); /* removes what nobody holds */
+	assert_int_equal(session_locks(), test_is("shm") ? 1 : 0);
+	assert_int_equal(t.x->ops->fence(t.x, idle), 0);
+	if (test_is("shm")) {
+		assert_int_equal(t.x->ops->fence(t.x, token), -EINPROGRESS);
+		assert_int_equal(t.x->ops->fence(t.x, token), -EINPROGRESS);
+	}
+	x->ops->disconnect(conn);
+	(void)x->ops->poll(x, 64);
+	fence_wait(&t, token);
+	assert_int_equal(t.x->ops->fence(t.x, token), 0);
+	assert_int_equal(session_locks(), 0);
+	x->ops->close(x);
+	test_target_close(&t);
+}
+
 /* The first 40 posts and completions made to fail, one at a time. */
 static void
 fault_walk(void **state)
@@ -229,6 +286,7 @@ const struct CMUnitTest xport_fence_tests[] = {
 	cmocka_unit_test(fence_simple),
 	cmocka_unit_test(fence_writer),
 	cmocka_unit_test(fence_one_of_many),
+	cmocka_unit_test(fence_successor),
 	cmocka_unit_test(fault_walk),
 };
 const size_t xport_fence_count = sizeof(xport_fence_tests) / sizeof(xport_fence_tests[0]);

@@ -28,6 +28,10 @@ test_open(struct kvp_xport_cfg cfg, struct kvp_xport **ret_xport)
 #ifdef XPORT_FAULT
 	static struct kvp_fault_plan never;
 #endif
+	char prefix[96];
+
+	(void)snprintf(prefix, sizeof(prefix), "%s/session-", test_dir);
+	cfg.lock_prefix = prefix;
 	cfg.env = kvp_env_real();
 	cfg.log = test_log();
 #ifdef XPORT_FAULT

@@ -41,11 +41,12 @@ class Daemon:
             os.path.join(BIN, program), "--ready-file=" + self.ready_path] + options
         self.start()
 
-    def start(self):
+    def start(self, env=None):
         if os.path.exists(self.ready_path):
             os.unlink(self.ready_path)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stderr=log)
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stderr=log,
+                                            env=dict(os.environ, **(env or {})))
         wait_for(self.name + " to be ready", self.ready)
 
     def ready(self):
@@ -136,7 +137,7 @@ class Cluster:
             "--ofi.listen=%s:0" % host.addr(), "--metrics.listen=%s:0" % host.addr(),
             "--local=%s/%s.sock" % (self.dir, name),
             "--shm.listen=%s/%s-shm.sock" % (self.dir, name),
-            "--data_dir=%s/%s" % (self.dir, name),
+            "--data_dir=%s/%s" % (self.dir, name), "--store.keep=false",
             "--metas=" + ",".join(m.address() for m in metas)] + list(options), host)
         self.daemons.append(daemon)
         return daemon

@@ -8,13 +8,13 @@ import tempfile
 from cluster import Cluster, wait_for
 
 MIB = 1 << 20
-COUNT = 400  # of 128 KiB on average: 50 MiB, in 16 MiB of memory
+COUNT = 240  # of 128 KiB on average: 30 MiB, in 8 MiB of memory
 SIZES = "65536,131072,196608"
 
 
 def options(path, extra=()):
-    return ["--store.dram=16MiB", "--ssd.path=" + path, "--ssd.size=128MiB",
-            "--ssd.segment=16MiB", "--ssd.inflight=16MiB", "--ssd.free_floor=0",
+    return ["--store.dram=8MiB", "--ssd.path=" + path, "--ssd.size=64MiB",
+            "--ssd.segment=8MiB", "--ssd.inflight=16MiB", "--ssd.free_floor=0",
             "--ssd.flush_interval=50ms",
             "--store.quarantine=20ms"] + list(extra)
 
@@ -53,7 +53,7 @@ def test_tier(cluster, meta, engine):
     counts = get(cluster, meta, node, transport="ofi")
     assert counts["ok"] == COUNT and counts["ssd"] > COUNT / 2, counts
     assert metric(node, "bad_checksums_total") == 0
-    assert metric(node, "written_bytes_total") > 30 * MIB
+    assert metric(node, "written_bytes_total") > 18 * MIB
     used = sum(os.stat(os.path.join(path, n)).st_blocks * 512 for n in os.listdir(path))
     total = metric(node, "bytes_total")
     assert abs(used - total) <= total / 20, (used, total)
@@ -83,7 +83,7 @@ def test_crash(cluster, meta, node):
 
 def test_crash_busy(cluster, meta, node):
     """Killed in the middle of puts, evictions and writes: what is left is right."""
-    for first in range(20000, 20000 + 4 * COUNT, COUNT):
+    for first in range(20000, 20000 + 3 * COUNT, COUNT):
         before = metric(node, "writes_total")
         writer = subprocess.Popen(
             [os.environ["KVP_TEST_BLOCKS"], "put", "--meta=" + meta.address(),
@@ -127,7 +127,7 @@ def test_damage(cluster, meta, node, path):
         file.seek(4096 + 40)
         file.write(bytes([byte[0] ^ 1]))
     with open(os.path.join(path, names[1]), "r+b") as file:  # flipped all over the data
-        for offset in range(MIB, 16 * MIB, 65536):
+        for offset in range(MIB, 8 * MIB, 65536):
             file.seek(offset)
             file.write(b"\x5a" * 16)
     os.truncate(os.path.join(path, names[2]), 3 * MIB)

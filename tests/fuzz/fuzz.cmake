@@ -17,4 +17,5 @@ foreach(name IN ITEMS frame messages keys announce addr opt entry tier trace)
 endforeach()
 target_sources(fuzz_trace PRIVATE ${PROJECT_SOURCE_DIR}/bench/trace.c)
 target_link_libraries(fuzz_trace PRIVATE PkgConfig::jansson PkgConfig::zlib)
-target_link_libraries(fuzz_tier PRIVATE kvp_store)
+target_sources(fuzz_tier PRIVATE
+	${PROJECT_SOURCE_DIR}/pool/store/index.c ${PROJECT_SOURCE_DIR}/pool/store/tier.c)

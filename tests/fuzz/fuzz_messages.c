@@ -10,7 +10,7 @@
 static void
 read_arrays(const ProtobufCBinaryData *field)
 {
-	static const size_t sizes[] = {1, 4, 16, sizeof(struct kvp_offer_item),
+	static const size_t sizes[] = {1, 4, 8, 16, sizeof(struct kvp_offer_item),
 		sizeof(struct kvp_grant), sizeof(struct kvp_loc), sizeof(struct kvp_touch_item)};
 	struct kvp_reader r = kvp_reader_over(field->data, field->len);
 	int count = kvp_keys_count(field->data, field->len, KVP_RPC_KEYS_MAX);

@@ -111,7 +111,8 @@ def namespaces():
         shown = {k: str(v) if k == "epoch" else v for k, v in desc.items()}
         rows.append({"name": name, "desc": shown,
                      "canonical": canonical(desc).hex() if len(canonical(desc)) < 512 else None,
-                     "digest": digest(desc).hex()})
+                     "digest": digest(desc).hex(),
+                     "family": digest(dict(desc, epoch=0)).hex()})
     return {"about": "see docs/keys.md; written by make.py", "vectors": rows}
 
 

@@ -25,7 +25,8 @@ env_number(const char *name, uint64_t fallback)
 static bool
 outcome_bad(const struct sim_outcome *out)
 {
-	return out->wrong_bytes > 0 || out->late > 0 || out->lost > 0 || out->stuck;
+	return out->wrong_bytes > 0 || out->late > 0 || out->lost > 0 || out->leased_lost > 0 ||
+	       out->stuck;
 }
 
 static void
@@ -33,11 +34,13 @@ outcome_print(uint64_t seed, const struct sim_outcome *out)
 {
 	printf("seed %" PRIu64 ": ops %" PRIu64 " hits %" PRIu64 " misses %" PRIu64 " puts %" PRIu64
 	       " errors %" PRIu64 " stale %" PRIu64 " evicted %" PRIu64 " broken %" PRIu64
-	       " fenced %" PRIu64 " | wrong bytes %" PRIu64 " late %" PRIu64 " lost %" PRIu64
-	       "%s\n",
+	       " fenced %" PRIu64 " leases %" PRIu64 " leased hits %" PRIu64 " held %" PRIu64
+	       " epochs %" PRIu64 " late writers %" PRIu64 " | leased lost %" PRIu64
+	       " wrong bytes %" PRIu64 " late %" PRIu64 " lost %" PRIu64 "%s\n",
 		seed, out->ops, out->hits, out->misses, out->puts, out->errors, out->stale,
-		out->evicted, out->broken, out->fenced, out->wrong_bytes, out->late, out->lost,
-		out->stuck ? " STUCK" : "");
+		out->evicted, out->broken, out->fenced, out->leases, out->leased_hits, out->held,
+		out->epochs, out->late_writers, out->leased_lost, out->wrong_bytes, out->late,
+		out->lost, out->stuck ? " STUCK" : "");
 }
 
 static void
@@ -52,6 +55,12 @@ sum_add(struct sim_outcome *sum, const struct sim_outcome *out)
 	sum->evicted += out->evicted;
 	sum->broken += out->broken;
 	sum->fenced += out->fenced;
+	sum->leases += out->leases;
+	sum->leased_hits += out->leased_hits;
+	sum->leased_lost += out->leased_lost;
+	sum->held += out->held;
+	sum->epochs += out->epochs;
+	sum->late_writers += out->late_writers;
 }
 
 static void
@@ -87,6 +96,8 @@ test_quiet(void **state)
 	assert_int_equal(sum.errors, 0);
 	assert_true(sum.hits > 0 && sum.puts > 0 && sum.misses > 0);
 	assert_true(sum.evicted > 0);
+	assert_true(sum.leased_hits > 0 && sum.held > 0);
+	assert_true(sum.epochs > 0 && sum.late_writers > 0);
 	assert_true(sum.stale > 0); /* else the race this is about never happened */
 }
 

@@ -22,6 +22,10 @@
 #define ARENA_LEN   (24u * 12288u)
 #define SLOTS       64u
 #define DEADLINE_MS 400u
+#define LEASE_MS    600u
+#define LEASE_GRACE 50u /* ms before its end in which a get may already be late */
+#define EPOCHS      64u
+#define EPOCH_NS    (60 * KVP_NS_PER_MS) /* about so long one lasts */
 #define META_ADDR   "10.0.0.1:7480"
 
 struct sim_node {
@@ -46,6 +50,17 @@ struct op {
 	uint64_t started_ns;
 	bool out;
 	bool must_hit;
+	uint32_t epoch;  /* of the namespace it was submitted with */
+	uint64_t leased; /* a get: of the client's lease with this number; 0: of none */
+};
+
+/* What a client holds: only of blocks that the lease's completion said are held. */
+struct sim_lease {
+	uint64_t lease; /* 0: none */
+	uint64_t until_ns;
+	uint32_t epoch;
+	uint32_t keys[BATCH];
+	uint32_t count;
 };
 
 struct sim_client {
@@ -54,6 +69,7 @@ struct sim_client {
 	struct kvp_cq *cq;
 	uint8_t *buf;
 	struct op ops[DEPTH];
+	struct sim_lease lease;
 	uint32_t out;
 	uint64_t puts;
 	uint32_t number;
@@ -67,7 +83,9 @@ struct cluster {
 	struct kvp_rpc_listener *meta_listener;
 	struct sim_node nodes[NODES];
 	struct sim_client clients[CLIENTS];
-	struct kvp_namespace ns;
+	struct kvp_namespace ns[EPOCHS]; /* of epoch 1 and up */
+	uint32_t epoch;                  /* the newest, an index of that */
+	bool faults;
 	uint8_t keys[2 * KEYS][KVP_CHAIN_KEY_LEN];
 	struct kvp_log log;
 	const struct kvp_log *log_to; /* NULL: quiet */
@@ -162,6 +180,8 @@ node_start(struct cluster *c, uint32_t number)
 		.quarantine_ms = 10,
 		.grant_ms = 1000,
 		.low_water_permille = 50,
+		.lease_ms_max = 60000,
+		.lease_permille = 500,
 		.sessions_max = 16,
 		.transports = &transport,
 		.transport_count = 1,
@@ -258,8 +278,9 @@ op_submit(struct cluster *c, struct sim_client *cl, struct op *op)
 		.op = op->opcode,
 		.items = op->items,
 		.item_count = op->count,
-		.ns = &c->ns,
+		.ns = &c->ns[op->epoch],
 		.tag = (uint64_t)(op - cl->ops),
+		.lease_ms = op->opcode == KVP_LEASE ? LEASE_MS : 0,
 	};
 
 	op_fill(c, cl, op);
@@ -269,18 +290,92 @@ op_submit(struct cluster *c, struct sim_client *cl, struct op *op)
 	kvp_assert(kvp_submit(cl->cq, &batch) == 0);
 }
 
+/* A get posted now must find what it holds, whatever else goes on. */
+static bool
+lease_is_on(const struct cluster *c, const struct sim_lease *lease)
+{
+	return lease->lease != 0 &&
+	       c->sim.now_ns + (DEADLINE_MS / 4 + LEASE_GRACE) * KVP_NS_PER_MS < lease->until_ns;
+}
+
+/* The completion of a lease: the client keeps one at a time. */
+static void
+lease_done(struct cluster *c, struct sim_client *cl, const struct op *op,
+	const struct kvp_completion *done)
+{
+	struct sim_lease *lease = &cl->lease;
+
+	if (done->lease == 0) {
+		return;
+	}
+	c->out->leases++;
+	if (lease->lease != 0) {
+		kvp_release(cl->client, lease->lease);
+	}
+	*lease = (struct sim_lease){
+		.lease = done->lease,
+		.until_ns = c->sim.now_ns + done->lease_ms * KVP_NS_PER_MS,
+		.epoch = op->epoch,
+	};
+	for (uint32_t i = 0; i < op->count; i++) {
+		if (op->items[i].status == 0) {
+			lease->keys[lease->count++] = op->keys[i];
+		}
+	}
+}
+
+/* A get of what was leased for all of the time that it took, without a fault, must not miss. */
+static void
+lease_check(struct cluster *c, const struct sim_client *cl, const struct op *op)
+{
+	for (uint32_t i = 0; i < op->count; i++) {
+		bool held = cl->lease.lease == op->leased && c->sim.now_ns < cl->lease.until_ns;
+
+		c->out->leased_hits += op->items[i].status == 0;
+		c->out->leased_lost += held && !c->faults && op->items[i].status == -KVP_E_NOKEY;
+	}
+}
+
 static void
 op_random(struct cluster *c, struct sim_client *cl, struct op *op)
 {
 	uint64_t dice = sim_below(&c->sim, 100);
 
-	op->opcode = dice < 45 ? KVP_GET : dice < 85 ? KVP_PUT : dice < 95 ? KVP_MATCH : KVP_DELETE;
+	op->opcode = dice < 45   ? KVP_GET
+		     : dice < 82 ? KVP_PUT
+		     : dice < 88 ? KVP_MATCH
+		     : dice < 92 ? KVP_DELETE
+		     : dice < 94 ? KVP_TOUCH
+				 : KVP_LEASE;
 	op->count = 1 + (uint32_t)sim_below(&c->sim, BATCH);
 	op->must_hit = false;
+	op->leased = 0;
+	/* Now and then a writer that does not know yet that its epoch is over. */
+	op->epoch = c->epoch - (c->epoch > 0 && sim_below(&c->sim, 20) == 0);
 	for (uint32_t i = 0; i < op->count; i++) {
 		op->keys[i] = (uint32_t)sim_below(&c->sim, KEYS);
 	}
+	if (op->opcode == KVP_GET && lease_is_on(c, &cl->lease) && sim_below(&c->sim, 2) == 0) {
+		op->epoch = cl->lease.epoch;
+		op->count = cl->lease.count;
+		op->leased = cl->lease.lease;
+		memcpy(op->keys, cl->lease.keys, sizeof(op->keys));
+	}
+	if (sim_below(&c->sim, 40) == 0 && cl->lease.lease != 0) {
+		kvp_release(cl->client, cl->lease.lease);
+		cl->lease.lease = 0;
+	}
 	op_submit(c, cl, op);
+}
+
+/* Every node learns of the next epoch by the first put of it. */
+static void
+epoch_raise(struct cluster *c)
+{
+	if (c->epoch + 1 < EPOCHS) {
+		c->epoch++;
+		c->out->epochs++;
+	}
 }
 
 static void
@@ -300,6 +395,10 @@ item_check(struct cluster *c, const struct op *op, uint32_t i)
 		c->out->lost += op->must_hit;
 	} else if (status == 0 && op->opcode == KVP_PUT) {
 		c->out->puts++;
+	} else if (status == -KVP_E_EPOCH && op->epoch < c->epoch) {
+		c->out->late_writers++;
+	} else if (status == -KVP_E_BUSY && (op->opcode == KVP_DELETE || op->opcode == KVP_LEASE)) {
+		c->out->held++;
 	} else if (status < 0 && status != -KVP_E_EXISTS) {
 		c->out->errors++;
 		c->out->lost += op->must_hit;
@@ -324,12 +423,17 @@ client_poll(struct cluster *c, struct sim_client *cl)
 			c->out->ops++;
 			c->out->late += took_ns > (DEADLINE_MS + 100) * KVP_NS_PER_MS;
 			digest_add(c, done[i].tag ^ took_ns);
-			if (done[i].status < 0) {
+			if (done[i].status < 0 && done[i].status != -KVP_E_BUSY) {
 				c->out->errors += op->count;
 				continue;
 			}
 			for (uint32_t k = 0; k < op->count; k++) {
 				item_check(c, op, k);
+			}
+			if (op->opcode == KVP_LEASE) {
+				lease_done(c, cl, op, &done[i]);
+			} else if (op->leased != 0) {
+				lease_check(c, cl, op);
 			}
 		}
 	}
@@ -368,6 +472,7 @@ static void
 workload(struct cluster *c, const struct sim_run_cfg *cfg)
 {
 	uint64_t fault_at = c->sim.now_ns + sim_below(&c->sim, 200 * KVP_NS_PER_MS);
+	uint64_t epoch_at = c->sim.now_ns + EPOCH_NS;
 	uint32_t started = 0;
 
 	while (started < cfg->ops || out_count(c) > 0) {
@@ -382,6 +487,10 @@ workload(struct cluster *c, const struct sim_run_cfg *cfg)
 		}
 		if (!cluster_step(c)) {
 			return;
+		}
+		if (c->sim.now_ns >= epoch_at) {
+			epoch_raise(c);
+			epoch_at = c->sim.now_ns + EPOCH_NS / 2 + sim_below(&c->sim, EPOCH_NS);
 		}
 		if (cfg->faults && c->sim.now_ns >= fault_at) {
 			sim_rpc_break_any(&c->sim);
@@ -406,6 +515,8 @@ aftermath(struct cluster *c)
 			op->opcode = turn == 0 ? KVP_PUT : KVP_GET;
 			op->count = BATCH;
 			op->must_hit = true;
+			op->epoch = c->epoch;
+			op->leased = 0;
 			for (uint32_t i = 0; i < BATCH; i++) {
 				op->keys[i] = KEYS + (round * BATCH + i) % KEYS;
 			}
@@ -475,9 +586,13 @@ sim_cluster_run(const struct sim_run_cfg *cfg, struct sim_outcome *ret_outcome)
 	c->log_to = getenv("KVP_TEST_VERBOSE") != NULL ? &c->log : NULL;
 	sim_init(&c->sim, cfg->seed);
 	c->sim.slow = cfg->faults;
-	kvp_assert(kvp_namespace_make(&desc, &c->ns) == 0);
+	c->faults = cfg->faults;
+	for (uint32_t i = 0; i < EPOCHS; i++) {
+		desc.epoch = i + 1;
+		kvp_assert(kvp_namespace_make(&desc, &c->ns[i]) == 0);
+	}
 	for (uint32_t i = 0; i < 2 * KEYS; i++) {
-		kvp_chain_keys(&c->ns, NULL, &i, 1, 1, &c->keys[i]);
+		kvp_chain_keys(&c->ns[0], NULL, &i, 1, 1, &c->keys[i]);
 	}
 	meta_start(c);
 	for (uint32_t i = 0; i < NODES; i++) {

@@ -16,6 +16,12 @@ struct sim_outcome {
 	uint64_t errors; /* items with another status: the faults' doing */
 	uint64_t stale;  /* reads that met a changed entry */
 	uint64_t evicted;
+	uint64_t leases;       /* given to clients */
+	uint64_t leased_hits;  /* blocks read under a lease */
+	uint64_t leased_lost;  /* without faults: blocks not found though a lease held them */
+	uint64_t held;         /* items refused because a lease held them, or held too much */
+	uint64_t epochs;       /* raised */
+	uint64_t late_writers; /* items refused because their epoch was over */
 	uint64_t wrong_bytes;
 	uint64_t late;   /* operations that completed after deadline and grace */
 	uint64_t lost;   /* blocks put after the last fault that were not found */

@@ -12,3 +12,10 @@ kvp_test(unit.client.cluster
 kvp_test(unit.client.alone
 	SOURCES unit/client/client_test.c
 	LINKS kvp_client)
+
+kvp_test(unit.client.lease
+	SOURCES
+		unit/client/cluster.c
+		unit/client/lease_test.c
+	LINKS kvp_client kvp_node kvp_meta kvp_store
+	TIMEOUT 120)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # kvpoold's logic on virtual time, and the program itself.
-foreach(name IN ITEMS announce offer session ssd)
+foreach(name IN ITEMS announce lease offer restart session ssd)
 	kvp_test(unit.node.${name}
 		SOURCES
 			${CMAKE_CURRENT_LIST_DIR}/node/${name}_test.c
@@ -8,10 +8,12 @@ foreach(name IN ITEMS announce offer session ssd)
 		LINKS kvp_node
 		LABELS unit)
 endforeach()
-kvp_test(unit.node.identity
-	SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/identity_test.c
-	LINKS kvp_node
-	LABELS unit)
+foreach(name IN ITEMS head identity quotas)
+	kvp_test(unit.node.${name}
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/${name}_test.c
+		LINKS kvp_node
+		LABELS unit)
+endforeach()
 kvp_test(unit.node.kvpoold
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/node/kvpoold_test.c
 	LINKS kvp_hal

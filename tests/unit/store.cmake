@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(name IN ITEMS slab index evict_lru store store_random tier)
+foreach(name IN ITEMS slab index evict_lru lease namespaces recover store store_random tier)
 	kvp_test(unit.store.${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/store/${name}_test.c
 		LINKS kvp_store LABELS unit TIMEOUT 120)
 endforeach()

@@ -54,7 +54,8 @@ kvp_slot_check(const struct kvp_slot_entry *entry)
  * entry could not be believed anyway.
  */
 void
-kvp_slot_publish(struct kvp_slot_entry *entry, const struct kvp_slot_entry *from)
+kvp_slot_publish_fault(
+	struct kvp_slot_entry *entry, const struct kvp_slot_entry *from, struct kvp_fault *fault)
 {
 	uint64_t words[ENTRY_WORDS];
 	uint64_t *shared = (uint64_t *)entry;
@@ -69,12 +70,21 @@ kvp_slot_publish(struct kvp_slot_entry *entry, const struct kvp_slot_entry *from
 		kvp_entry_word_store(entry, kvp_word_with(old, KVP_SLOT_EVICTED));
 	}
 	for (size_t i = 0; i < ENTRY_WORDS; i++) {
+		if (i == ENTRY_WORDS - 2) {
+			kvp_fault_point(fault, "publish"); /* with half a checksum */
+		}
 		if (i != WORD_IDX) {
 			/* Release: not before the word above. */
 			__atomic_store_n(&shared[i], words[i], __ATOMIC_RELEASE);
 		}
 	}
 	kvp_entry_word_store(entry, sealed.word);
+}
+
+void
+kvp_slot_publish(struct kvp_slot_entry *entry, const struct kvp_slot_entry *from)
+{
+	kvp_slot_publish_fault(entry, from, NULL);
 }
 
 bool

@@ -11,6 +11,7 @@
 #ifndef KVP_TRANSPORT_PROTO_SLOT_H
 #define KVP_TRANSPORT_PROTO_SLOT_H
 
+#include "hal/base/fault.h"
 #include "hal/base/limits.h"
 
 #include <stdbool.h>
@@ -114,6 +115,9 @@ uint64_t kvp_slot_check(const struct kvp_slot_entry *entry);
 /* Publishes: writes every field of *from into the shared *entry with its check, the state word
  * last (store-release). Any reader sees either a mismatch or the whole new entry. */
 void kvp_slot_publish(struct kvp_slot_entry *entry, const struct kvp_slot_entry *from);
+/* The same, with the point "publish" halfway through the fields; fault may be NULL. */
+void kvp_slot_publish_fault(
+	struct kvp_slot_entry *entry, const struct kvp_slot_entry *from, struct kvp_fault *fault);
 
 /* True when a private copy of an entry is whole and says exactly: this key of this namespace, of
  * this length, at this place, in this generation, valid. The reader's whole check. */

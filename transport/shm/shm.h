@@ -72,6 +72,7 @@ struct shm_xport {
 	struct kvp_seg *segs;       /* SHM_SEG_RING, those of queue in the same order */
 	uint64_t seg_head;          /* next to be filled; counts for ever */
 	uint64_t seg_tail;          /* oldest in use */
+	const char *lock_prefix;    /* the opener's, read by shm_target_new only */
 	struct shm_target *target;
 };
 
@@ -133,6 +134,20 @@ int shm_listen(struct kvp_xport *xport, const char *addr, char ret_addr[KVP_ADDR
 int shm_admit(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 int shm_fence(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN]);
 
+/* shm_lock.c: prefix "" makes nameless ones. */
+#define SHM_LOCK_PATH_LEN (KVP_ADDR_LEN_MAX + 24)
+int shm_lock_new(const char *prefix, const uint8_t token[KVP_TOKEN_LEN], int *ret_fd);
+/* A new description of it, locked for as long as any copy of that is open. */
+int shm_lock_share(int lock_fd, int *ret_fd);
+/* True when nobody holds it, and from then on nobody can; its name is gone then. */
+bool shm_lock_end(const char *prefix, const uint8_t token[KVP_TOKEN_LEN], int lock_fd);
+/* The same by name: 0 also when there is none. -EINPROGRESS, -errno. */
+int shm_lock_fence(const char *prefix, const uint8_t token[KVP_TOKEN_LEN]);
+/* Removes those that are not used() here and that nobody holds; how many are held. */
+uint32_t shm_lock_sweep(const char *prefix, bool (*used)(void *arg, const char *path), void *arg);
+/* Is that the path of this token's? */
+bool shm_lock_is(const char *prefix, const uint8_t token[KVP_TOKEN_LEN], const char *path);
+
 /* shm_cm.c */
 int shm_connect(struct kvp_xport *xport, const char *addr, const uint8_t token[KVP_TOKEN_LEN],
 	struct kvp_io *io, struct kvp_conn **ret_conn);
@@ -148,6 +163,14 @@ int shm_write(struct kvp_conn *conn, const struct kvp_seg *src, uint32_t count,
 	const struct kvp_rdesc *dst, uint64_t off, struct kvp_io *io);
 /* Copies what the oldest queued io asks for and sets its status. */
 void shm_io_run(struct shm_xport *x, struct kvp_io *io);
+
+int shm_io_region(const struct shm_conn *conn, const struct kvp_rdesc *rdesc, uint64_t off,
+	uint64_t len, const struct kvp_mem **ret_mem);
+
+/* shm_view.c */
+int shm_map(struct kvp_conn *conn, const struct kvp_rdesc *src, uint64_t off, uint64_t len,
+	struct kvp_xport_view *ret_view);
+void shm_unmap(struct kvp_xport_view *view);
 
 /* shm_poll.c */
 int shm_poll(struct kvp_xport *xport, uint32_t max);

@@ -14,6 +14,29 @@
 
 #include <errno.h>
 
+/* The region that rdesc names, if [off, off+len) lies within; all of that may be wrong. */
+int
+shm_io_region(const struct shm_conn *conn, const struct kvp_rdesc *rdesc, uint64_t off,
+	uint64_t len, const struct kvp_mem **ret_mem)
+{
+	struct kvp_reader r = kvp_reader_over(rdesc->bytes, sizeof(rdesc->bytes));
+	uint64_t tag = kvp_read_u64(&r);
+	uint64_t max = kvp_read_u64(&r);
+	uint32_t idx = kvp_read_u32(&r);
+	const struct shm_region *region;
+
+	if (rdesc->len != SHM_RDESC_LEN || idx >= SHM_REGIONS_MAX) {
+		return -EINVAL;
+	}
+	region = &conn->regions[idx];
+	if (region->mem.base == NULL || region->tag != tag || max > region->mem.len || off > max ||
+		len == 0 || len > max - off) {
+		return -EINVAL;
+	}
+	*ret_mem = &region->mem;
+	return 0;
+}
+
 /* The remote bytes as we map them; everything in rdesc and off may be wrong. */
 static int
 io_resolve(const struct shm_conn *conn, const struct kvp_seg *segs, uint32_t count,

@@ -64,6 +64,7 @@ shm_open_xport(const struct kvp_xport_cfg *cfg, struct kvp_xport **ret_xport)
 	x->base.ops = &kvp_xport_shm;
 	x->env = cfg->env != NULL ? cfg->env : kvp_env_real();
 	x->log = cfg->log;
+	x->lock_prefix = cfg->lock_prefix != NULL ? cfg->lock_prefix : "";
 	x->io_depth = cfg->io_depth != 0 ? cfg->io_depth : 64;
 	x->conns_max = cfg->conns_max != 0 ? cfg->conns_max : 1024;
 	x->epoll_fd = -1;
@@ -106,6 +107,8 @@ const struct kvp_xport_ops kvp_xport_shm = {
 	.connect = shm_connect,
 	.disconnect = shm_disconnect,
 	.read = shm_read,
+	.map = shm_map,
+	.unmap = shm_unmap,
 	.write = shm_write,
 	.poll = shm_poll,
 	.wait_fd = shm_wait_fd,

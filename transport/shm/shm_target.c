@@ -24,8 +24,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -34,6 +32,7 @@
 #define TARGET_ACCEPTS_MAX 16  /* in a row */
 #define TARGET_PAUSE_MS    100 /* without accepting, when out of descriptors */
 #define TARGET_BACKLOG     128
+#define TARGET_SWEEP_MS    1000 /* between looks at locks of an earlier process */
 
 struct shm_session {
 	struct kvp_list link;
@@ -69,6 +68,9 @@ struct shm_target {
 	int wake_fd;
 	int epoll_fd;
 	bool paused; /* listen_fd is not looked at */
+	char lock_prefix[KVP_ADDR_LEN_MAX];
+	bool old_locks; /* some of an earlier process are still held */
+	uint64_t sweep_ns;
 	_Atomic bool stop;
 	struct kvp_thread *thread;
 };
@@ -84,6 +86,7 @@ shm_target_new(const struct shm_xport *x)
 	t->env = x->env;
 	t->log = x->log;
 	t->peers_max = x->conns_max;
+	(void)snprintf(t->lock_prefix, sizeof(t->lock_prefix), "%s", x->lock_prefix);
 	t->listen_fd = -1;
 	t->wake_fd = -1;
 	t->epoll_fd = -1;
@@ -151,32 +154,39 @@ session_free(struct shm_target *t, struct shm_session *session)
 	free(session);
 }
 
-/* A new description of the session's lock file, locked for as long as any copy of it is open. */
 static int
-session_lock_new(struct shm_session *session, int *ret_fd)
+session_lock_new(const struct shm_target *t, struct shm_session *session, int *ret_fd)
 {
-	char path[32];
-	int fd;
-	int err;
-
 	if (session->lock_fd < 0) {
-		session->lock_fd = memfd_create("kvpool-session", MFD_CLOEXEC);
-		if (session->lock_fd < 0) {
-			return -errno;
+		int ret = shm_lock_new(t->lock_prefix, session->token, &session->lock_fd);
+
+		if (ret != 0) {
+			return ret;
 		}
 	}
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", session->lock_fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0) {
-		return -errno;
+	return shm_lock_share(session->lock_fd, ret_fd);
+}
+
+static bool
+session_uses_lock(void *arg, const char *path)
+{
+	const struct shm_target *t = arg;
+
+	kvp_list_for_each (node, &t->sessions) {
+		struct shm_session *session = kvp_container_of(node, struct shm_session, link);
+
+		if (shm_lock_is(t->lock_prefix, session->token, path)) {
+			return true;
+		}
 	}
-	if (flock(fd, LOCK_SH | LOCK_NB) != 0) {
-		err = errno;
-		(void)close(fd);
-		return -err;
-	}
-	*ret_fd = fd;
-	return 0;
+	return false;
+}
+
+static void
+target_sweep(struct shm_target *t)
+{
+	t->sweep_ns = kvp_now_ns(t->env) + TARGET_SWEEP_MS * KVP_NS_PER_MS;
+	t->old_locks = shm_lock_sweep(t->lock_prefix, session_uses_lock, t) > 0;
 }
 
 static void
@@ -228,7 +238,7 @@ peer_welcome(struct shm_target *t, struct shm_peer *peer, struct shm_session *se
 {
 	struct shm_welcome welcome = {.magic = SHM_MAGIC, .version = SHM_VERSION};
 	int fds[1 + SHM_REGIONS_MAX];
-	int ret = session_lock_new(session, &fds[0]);
+	int ret = session_lock_new(t, session, &fds[0]);
 
 	if (ret != 0) {
 		kvp_warn(t->log, "shm session lock: %s", strerror(-ret));
@@ -366,6 +376,11 @@ static int
 target_timeout(struct shm_target *t)
 {
 	uint64_t now = kvp_now_ns(t->env);
+	int idle = t->paused ? TARGET_PAUSE_MS : t->old_locks ? TARGET_SWEEP_MS : -1;
+
+	if (t->old_locks && now >= t->sweep_ns) {
+		target_sweep(t);
+	}
 
 	while (!kvp_list_empty(&t->pending)) {
 		struct shm_peer *peer = kvp_container_of(t->pending.next, struct shm_peer, link);
@@ -376,7 +391,7 @@ target_timeout(struct shm_target *t)
 		}
 		peer_free(t, peer);
 	}
-	return t->paused ? TARGET_PAUSE_MS : -1;
+	return idle;
 }
 
 /* Peers before the listener: accepting may free one whose event is still in the array. */
@@ -523,6 +538,7 @@ shm_listen(struct kvp_xport *xport, const char *addr, char ret_addr[KVP_ADDR_LEN
 		return ret != 0 ? ret : -EINVAL;
 	}
 	kvp_assert(t->thread == NULL);
+	target_sweep(t); /* nobody else uses it yet */
 	ret = target_bind(t, parsed.host);
 	if (ret == 0) {
 		ret = target_wait_open(t);
@@ -587,7 +603,8 @@ session_fence(struct shm_target *t, struct shm_session *session)
 		}
 		kvp_assert(session->peer_count == 0);
 	}
-	if (session->lock_fd >= 0 && flock(session->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+	if (session->lock_fd >= 0 &&
+		!shm_lock_end(t->lock_prefix, session->token, session->lock_fd)) {
 		return -EINPROGRESS;
 	}
 	session_free(t, session);
@@ -599,13 +616,11 @@ shm_fence(struct kvp_xport *xport, const uint8_t token[KVP_TOKEN_LEN])
 {
 	struct shm_target *t = shm_of(xport)->target;
 	struct shm_session *session;
-	int ret = 0;
+	int ret;
 
 	pthread_mutex_lock(&t->lock);
 	session = session_find(t, token);
-	if (session != NULL) {
-		ret = session_fence(t, session);
-	}
+	ret = session != NULL ? session_fence(t, session) : shm_lock_fence(t->lock_prefix, token);
 	pthread_mutex_unlock(&t->lock);
 	return ret;
 }
@@ -630,7 +645,13 @@ shm_target_close(struct shm_target *t)
 		peer_free(t, kvp_container_of(t->peers.next, struct shm_peer, link));
 	}
 	while (!kvp_list_empty(&t->sessions)) {
-		session_free(t, kvp_container_of(t->sessions.next, struct shm_session, link));
+		struct shm_session *session =
+			kvp_container_of(t->sessions.next, struct shm_session, link);
+
+		/* What is still held says so to whoever listens here next. */
+		(void)(session->lock_fd >= 0 &&
+			shm_lock_end(t->lock_prefix, session->token, session->lock_fd));
+		session_free(t, session);
 	}
 	target_unlisten(t);
 	(void)pthread_mutex_destroy(&t->lock);

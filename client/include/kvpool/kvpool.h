@@ -56,10 +56,11 @@ KVP_API const char *kvp_strerrorname(int status);
 /* --- namespaces and keys ------------------------------------------------------------------------
  */
 
-/* 16 bytes: the digest of a descriptor. A plain value; compare with memcmp. */
+/* The digest of a descriptor: 16 bytes that name the namespace. A plain value. */
 struct kvp_namespace {
 	uint8_t digest[16];
 	uint64_t epoch;
+	uint8_t family[16]; /* the digest with epoch 0: what all its epochs have in common */
 };
 
 /*
@@ -190,6 +191,9 @@ struct kvp_completion {
 	uint32_t prefix;   /* items with status 0 (put: or EXISTS) before the first other one */
 	uint32_t flags;    /* KVP_DONE_* */
 	uint64_t bytes;    /* payload bytes moved */
+	uint64_t lease;    /* lease, view: what kvp_release takes; 0: nothing is held */
+	uint32_t lease_ms; /* from now on it lasts at least so long */
+	uint32_t reserved; /* 0 */
 };
 
 #define KVP_DONE_UNINDEXED                                                                         \
@@ -224,6 +228,11 @@ enum kvp_opcode {
 	KVP_MATCH =
 		3, /* which of these keys, in order, does the pool hold? stops at the first miss */
 	KVP_DELETE = 4, /* free the copies known now */
+	KVP_LEASE = 5,  /* as match, and what is found stays where it is for lease_ms: neither
+			 * eviction nor delete takes it, so a get within that time finds it */
+	KVP_TOUCH = 6, /* these blocks were of use: eviction takes others first. Advice, sent within
+			* 100 ms, lost when there is too much of it */
+	KVP_VIEW = 7,  /* as lease, and each block of a node on this host can be read in place */
 };
 
 /* Where an item was found or went. */
@@ -239,7 +248,7 @@ struct kvp_item {
 	const void *key; /* 1..64 bytes */
 	const struct iovec
 		*segs;      /* get: destination, put: source; in the order of the block's bytes */
-	uint32_t seg_count; /* 1..256; match, delete: 0 */
+	uint32_t seg_count; /* get, put: 1..256; others: 0 */
 	uint8_t key_len;    /* bytes */
 	uint8_t parent_len; /* put: 0 means the item before it in the batch, if position > 0 */
 	uint16_t reserved;  /* 0 */
@@ -247,13 +256,18 @@ struct kvp_item {
 	uint32_t position;  /* put, get: tokens of the prompt before this block */
 	uint32_t tokens;    /* put: tokens in it; 0: not known */
 	/* out, written before the completion */
-	int status;     /* 0, or: get, match -KVP_E_NOKEY; put -KVP_E_EXISTS (the pool has
-			 * it: as good as stored), -KVP_E_IN_PROGRESS, -KVP_E_NO_SPACE; any
+	int status;     /* 0, or: get, match, lease, view, touch -KVP_E_NOKEY; put
+			 * -KVP_E_EXISTS (the pool has it: as good as stored),
+			 * -KVP_E_IN_PROGRESS, -KVP_E_NO_SPACE (nothing can be evicted, or the
+			 * namespace's quota is reached), -KVP_E_EPOCH; lease, view
+			 * -KVP_E_BUSY (leases hold too much already); delete -KVP_E_BUSY (a
+			 * lease holds it); view -KVP_E_NO_PROVIDER (not on this host); any
 			 * -KVP_E_KEY_LEN, -KVP_E_NOT_REGISTERED, -KVP_E_SIZE, -KVP_E_TIMEOUT,
 			 * -KVP_E_META_DOWN, -KVP_E_NODEDOWN ... */
 	uint8_t medium; /* enum kvp_medium: where it was found or went */
 	uint8_t local;  /* 1: by shared memory of this host */
 	uint16_t reserved_out;
+	struct kvp_view *view; /* view: yours, with status 0; else NULL */
 };
 
 /* What the items have in common; informs eviction and prefetch, never correctness. */
@@ -272,6 +286,8 @@ struct kvp_batch {
 	uint32_t deadline_ms; /* 0: the client's default */
 	uint32_t flags;       /* KVP_BATCH_* */
 	uint64_t tag;         /* comes back in the completion */
+	uint32_t lease_ms; /* lease, view: for how long, at least 1; nodes may give less (60 s) */
+	uint32_t reserved; /* 0 */
 };
 
 #define KVP_BATCH_LOCAL_COMMIT                                                                     \
@@ -286,6 +302,43 @@ struct kvp_batch {
  * The length of a block is the sum of its segments: a get of another length gives -KVP_E_SIZE.
  */
 KVP_API int kvp_submit(struct kvp_cq *cq, const struct kvp_batch *batch);
+
+/*
+ * Takes back the batches of this tag that have no I/O under way: each completes with
+ * -KVP_E_CANCELLED. Returns how many; 0: none of that tag, or it is too late for it, and it
+ * completes as it would have. -EPERM after fork.
+ */
+KVP_API int kvp_cancel(struct kvp_cq *cq, uint64_t tag);
+
+/*
+ * Waits until no operation of the queue will touch [addr, addr+len) any more, moving the queue on
+ * meanwhile; completions stay in it. 0, -KVP_E_TIMEOUT, -EINVAL, -EPERM. Others must not submit
+ * new operations there.
+ */
+KVP_API int kvp_drain(struct kvp_cq *cq, const void *addr, size_t len, uint32_t timeout_ms);
+
+/* --- leases and views ----------------------------------------------------------------------------
+ *
+ * A lease ends when it is released, when its time is over, or when this client's connection to the
+ * node breaks; the nodes end those of dead clients at once, and operators can end any. What it
+ * held is then evicted like everything else. So a get after it may be a miss, and is never wrong.
+ */
+
+/* Gives a lease of a completion back. Never fails and never blocks; once more, or late, is fine. */
+KVP_API void kvp_release(struct kvp_client *client, uint64_t lease);
+
+struct kvp_view;
+
+/* The block's bytes, to be read only, and their number (ret_len NULL: not wanted). They stay
+ * readable until the view is released, whatever happens meanwhile. */
+KVP_API const void *kvp_view_data(const struct kvp_view *view, uint64_t *ret_len);
+
+/* 1: everything read of the data so far was the block. 0: it is not certain, drop what was made of
+ * it. Ask after use: while the lease lasts the answer is 1. Any thread. */
+KVP_API int kvp_view_valid(const struct kvp_view *view);
+
+/* Ends it; with the last one of a batch the lease. Before the client is closed. NULL is fine. */
+KVP_API void kvp_view_release(struct kvp_view *view);
 
 /* --- blocking
  * ---------------------------------------------------------------------------------------- */
@@ -304,6 +357,16 @@ KVP_API int kvp_put(struct kvp_client *client, const struct kvp_namespace *ns, c
 	size_t key_len, const void *buf, size_t len);
 KVP_API int kvp_delete(
 	struct kvp_client *client, const struct kvp_namespace *ns, const void *key, size_t key_len);
+
+/*
+ * Older epochs of a namespace are over: ns is the one with the new epoch (kvp_namespace_make).
+ * Every node that is known forgets the blocks of older epochs, a few at a time, and refuses their
+ * writers with -KVP_E_EPOCH, also after a restart. 0: all have; else the first error: a node that
+ * was not reached learns it with the first put of the new epoch. Readers of the new epoch see no
+ * older block in any case. -KVP_E_EPOCH: a node knows a newer one; -KVP_E_NAMESPACE: epoch 0.
+ */
+KVP_API int kvp_clear(
+	struct kvp_client *client, const struct kvp_namespace *ns, uint32_t timeout_ms);
 
 /* How many of these keys, from the first on, the pool holds; or a negative error. keys: key_count
  * times key_len bytes, packed. */

@@ -196,6 +196,8 @@ node_start(struct cluster *cluster, struct cluster_node *node, const char *addr)
 		.quarantine_ms = cluster->cfg.quarantine_ms,
 		.grant_ms = 5000,
 		.low_water_permille = 0,
+		.lease_ms_max = 60000,
+		.lease_permille = 500,
 		.sessions_max = 64,
 		.transports = node->transports,
 		.metas = metas,

@@ -28,7 +28,8 @@ class Ctl(unittest.TestCase):
     def test_help_and_version(self):
         self.assertRegex(ctl("--version").stdout, r"^kvpoolctl \d+\.\d+\.\d+\nlibkvpool \d+\.")
         self.assertIn("status", ctl("--help").stdout)
-        for args in (["--help"], ["--version"], ["status", "--help"]):
+        for args in (["--help"], ["--version"], ["status", "--help"], ["usage", "--help"],
+                     ["leases", "--help"]):
             done = ctl(*args)
             self.assertEqual((done.returncode, done.stderr), (0, ""), args)
 
@@ -38,7 +39,9 @@ class Ctl(unittest.TestCase):
                      ["status", "--timeout=0", "a:1"], ["status", "--timeout=-1", "a:1"],
                      ["status", "--timeout=1s", "a:1"], ["status", "--addr=a:70000"],
                      ["status", "--addr=a:0"], ["status", "--addr=unix:/" + 200 * "x"],
-                     ["status", "--json=yes", "a:1"], ["status", "--addr=,"]):
+                     ["status", "--json=yes", "a:1"], ["status", "--addr=,"],
+                     ["usage", "--purge"], ["usage", "a:1", "b:1"], ["usage", "--node=[::1"],
+                     ["leases", "--purge=1"], ["leases", "--timeout=0"]):
             done = ctl(*args)
             self.assertEqual((done.returncode, done.stdout), (2, ""), args)
             self.assertTrue(done.stderr.startswith("kvpoolctl: "), args)
@@ -53,6 +56,15 @@ class Ctl(unittest.TestCase):
         self.assertIn("unix:/nonexistent/x.sock: ", done.stderr)
         self.assertIn("ENOENT", done.stderr)
         self.assertEqual(done.stderr.count("  next: "), 2)
+
+    def test_usage_and_leases_unreachable(self):
+        sock, addr = closed_port()
+        with sock:
+            for args in (["usage", addr], ["leases", "--node", addr], ["leases", "--purge", addr]):
+                done = ctl(*args)
+                self.assertEqual((done.returncode, done.stdout), (1, ""), args)
+                self.assertIn(addr + ": ", done.stderr)
+                self.assertIn("  next: ", done.stderr)
 
     def test_json(self):
         sock, addr = closed_port()

@@ -106,6 +106,8 @@ test_namespace_golden(void **state)
 		assert_int_equal(kvp_namespace_make(&desc, &ns), 0);
 		assert_string_equal(
 			hex_of(ns.digest), json_string_value(json_object_get(vector, "digest")));
+		assert_string_equal(
+			hex_of(ns.family), json_string_value(json_object_get(vector, "family")));
 		assert_int_equal(ns.epoch, desc.epoch);
 	}
 	json_decref(root);

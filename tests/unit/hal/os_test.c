@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * os_test.c - clock and randomness, threads, files, directories, locks.
+ * os_test.c - clock and randomness, threads, files, directories, locks, ends of processes.
  */
 #include "hal/base/err.h"
 #include "hal/os/env.h"
 #include "hal/os/file.h"
 #include "hal/os/host.h"
+#include "hal/os/process.h"
 #include "hal/os/thread.h"
 #include "tests/unit/hal/hal_test.h"
 
@@ -216,6 +217,42 @@ test_host(void **state)
 	assert_memory_equal(one, two, KVP_ID_LEN);
 }
 
+static void
+process_ends(void **state)
+{
+	struct kvp_process self = {0};
+	struct kvp_process child = {0};
+	int ends[2];
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(kvp_process_self(&self), 0);
+	assert_int_equal(self.pid, getpid());
+	assert_int_equal(kvp_process_wait(&self, 1), -ETIMEDOUT); /* it lives */
+	self.start++;
+	assert_int_equal(kvp_process_wait(&self, 1), 0); /* another one has the pid */
+	self.ns++;
+	assert_int_equal(kvp_process_wait(&self, 1), -EXDEV);
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		bool told = kvp_process_self(&child) == 0 &&
+			    write(ends[1], &child, sizeof(child)) == sizeof(child);
+
+		(void)pause();
+		_exit(told ? 0 : 1);
+	}
+	assert_int_equal(read(ends[0], &child, sizeof(child)), sizeof(child));
+	assert_int_equal(kvp_process_wait(&child, 1), -ETIMEDOUT);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(kvp_process_wait(&child, 10000), 0); /* and nobody has reaped it */
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(kvp_process_wait(&child, 1), 0);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+}
+
 int
 main(void)
 {
@@ -228,6 +265,7 @@ main(void)
 		hal_test_in_dir(dir_makes_all_levels),
 		hal_test_in_dir(lock_keeps_others_out),
 		hal_test_in_dir(lock_ends_with_its_process),
+		cmocka_unit_test(process_ends),
 	};
 
 	return cmocka_run_group_tests_name("os", tests, NULL, NULL);

@@ -591,6 +591,34 @@ lookup_answers(void **state)
 	fx->service->closed(fx->service->arg, &other, 0);
 }
 
+/* Without keys, for who wants to tell all of them something. */
+static void
+lookup_names_all_nodes(void **state)
+{
+	struct fixture *fx = *state;
+	struct kvp_rpc_conn other = conn_make(fx, KVP_PEER_NODE, 2);
+	Kvp__LookupReply *reply;
+	struct question *q;
+	bool snapshot;
+
+	stream_whole(fx, 10);
+	fx->service->opened(fx->service->arg, &other);
+	assert_int_equal(join(fx, &other, 0, &snapshot), 0);
+	for (uint32_t keys = 0; keys < 2; keys++) {
+		q = question_new(0, keys); /* the key is at one of them */
+		q->msg.all_nodes = true;
+		reply = ask(fx, q);
+		assert_int_equal(reply->n_nodes, 2);
+		assert_int_equal(reply->counts.len, keys);
+		assert_int_equal(reply->locations.len, keys * sizeof(struct kvp_loc));
+		reply_free(reply);
+	}
+	reply = ask(fx, question_new(0, 0));
+	assert_int_equal(reply->n_nodes, 0);
+	reply_free(reply);
+	fx->service->closed(fx->service->arg, &other, 0);
+}
+
 static size_t
 behind_with(struct fixture *fx, const uint8_t *id, uint64_t incarnation, uint64_t sequence)
 {
@@ -854,6 +882,7 @@ main(void)
 		TEST(join_refused),
 		TEST(records_refused),
 		TEST(lookup_answers),
+		TEST(lookup_names_all_nodes),
 		TEST(lookup_fences),
 		cmocka_unit_test_setup_teardown(lookup_young, setup_young, teardown),
 		TEST(lookup_refused),

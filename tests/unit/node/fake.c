@@ -267,6 +267,8 @@ fake_init(struct fake *fake)
 		.slots_max = 64,
 		.evict = kvp_evict_find("lru"),
 		.quarantine_ms = 100,
+		.lease_ms_max = 60000,
+		.lease_permille = 500,
 		.grant_ms = 1000,
 		.sessions_max = 4,
 		.transports = fake->transports,
@@ -285,9 +287,14 @@ fake_open(struct fake *fake)
 {
 	fake->arena = aligned_alloc(4096, fake->cfg.arena_len);
 	fake->table = calloc(fake->cfg.slots_max, sizeof(*fake->table));
-	assert_true(fake->arena != NULL && fake->table != NULL);
+	fake->notes = calloc(fake->cfg.slots_max, sizeof(*fake->notes));
+	fake->tokens = calloc(2 * KVP_SESSIONS_MAX, KVP_TOKEN_LEN);
+	assert_true(fake->arena != NULL && fake->table != NULL && fake->notes != NULL &&
+		    fake->tokens != NULL);
 	fake->cfg.arena = fake->arena;
 	fake->cfg.table = fake->table;
+	fake->cfg.notes = fake->notes;
+	fake->cfg.tokens = fake->tokens;
 	assert_int_equal(
 		kvp_metrics_init(&fake->metrics, kvp_node_metrics, KVP_NODE_METRIC_COUNT), 0);
 	assert_int_equal(kvp_node_open(&fake->cfg, &fake->node), 0);
@@ -316,8 +323,8 @@ conns_close(struct fake *fake)
 	}
 }
 
-void
-fake_close(struct fake *fake)
+static void
+node_close(struct fake *fake)
 {
 	kvp_node_close(fake->node);
 	conns_close(fake);
@@ -326,12 +333,55 @@ fake_close(struct fake *fake)
 
 		assert_true(conn->closed);
 		assert_true(kvp_list_empty(&conn->calls));
+		kvp_list_remove(&conn->link);
 		free(conn);
 	}
 	for (int i = 0; i < FAKE_TIMERS_MAX; i++) {
 		assert_null(fake->timers[i]);
 	}
 	kvp_metrics_fini(&fake->metrics);
+}
+
+static void *
+bytes_copy(const void *from, size_t len)
+{
+	void *copy = malloc(len);
+
+	assert_non_null(copy);
+	memcpy(copy, from, len);
+	return copy;
+}
+
+void
+fake_restart(struct fake *fake)
+{
+	size_t table_len = fake->cfg.slots_max * sizeof(*fake->table);
+	size_t notes_len = fake->cfg.slots_max * sizeof(*fake->notes);
+	void *table = bytes_copy(fake->table, table_len);
+	void *notes = bytes_copy(fake->notes, notes_len);
+	struct fake_xport local = fake->xports[1];
+
+	node_close(fake); /* which does what a killed one does not */
+	memcpy(fake->table, table, table_len);
+	memcpy(fake->notes, notes, notes_len);
+	free(table);
+	free(notes);
+	fake->xports[0].token_count = 0;
+	fake->xports[1] = local;
+	fake->cfg.self.incarnation++;
+	fake->cfg.recover = true;
+	assert_int_equal(
+		kvp_metrics_init(&fake->metrics, kvp_node_metrics, KVP_NODE_METRIC_COUNT), 0);
+	assert_int_equal(kvp_node_open(&fake->cfg, &fake->node), 0);
+	kvp_node_start(fake->node, "10.0.0.1:7490", "unix:/x");
+}
+
+void
+fake_close(struct fake *fake)
+{
+	node_close(fake);
+	free(fake->tokens);
+	free(fake->notes);
 	free(fake->table);
 	free(fake->arena);
 }

@@ -79,6 +79,8 @@ struct fake {
 	struct kvp_metrics metrics;
 	void *arena;
 	struct kvp_slot_entry *table;
+	struct kvp_store_note *notes;
+	uint8_t *tokens;
 	struct kvp_node_transport transports[2];
 	struct kvp_node_cfg cfg;
 	struct kvp_node *node;
@@ -88,6 +90,9 @@ struct fake {
  * "two". The test may change cfg, then calls fake_open(). */
 void fake_init(struct fake *fake);
 void fake_open(struct fake *fake);
+/* The node is killed, its clients' connections fall, and the next one finds table, notes and tokens
+ * as they were. Transport "one" forgets its sessions, "two" knows who may still write. */
+void fake_restart(struct fake *fake);
 /* Closes node and connections, checks that nothing is left. */
 void fake_close(struct fake *fake);
 

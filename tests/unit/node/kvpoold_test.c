@@ -53,6 +53,7 @@ daemon_exec(const struct daemon *d)
 	(void)snprintf(buf[count++], 256, "--metrics.listen=127.0.0.1:0");
 	(void)snprintf(buf[count++], 256, "--ofi.listen=127.0.0.1:0");
 	(void)snprintf(buf[count++], 256, "--store.dram=1MiB");
+	(void)snprintf(buf[count++], 256, "--store.keep=false");
 	(void)snprintf(buf[count++], 256, "--name=%s", d->name);
 	(void)snprintf(buf[count++], 256, "--data_dir=%s/%s", d->dir, d->data);
 	(void)snprintf(buf[count++], 256, "--local=%s/c-%s.sock", d->dir, d->data);
@@ -201,6 +202,7 @@ test_serves_and_stops(void **state)
 	assert_int_equal(daemon_stop(&d), 0);
 	assert_false(exists("/dev/shm/kvpool-", d.name, "-arena"));
 	assert_false(exists("/dev/shm/kvpool-", d.name, "-table"));
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-head"));
 	assert_false(exists("/dev/shm/kvpool-", d.name, "-lock"));
 	dir_remove(d.dir, one_dir, 1);
 }
@@ -214,6 +216,14 @@ test_refuses_options(void **state)
 	} rows[] = {
 		{"--store.drm=1MiB", "store.drm"},
 		{"--store.dram=1KiB", "store.dram"},
+		{"--store.dram=1.5", "store.dram"},
+		{"--store.dram=0", "store.dram"},
+		{"--store.hugepages=maybe", "store.hugepages"},
+		{"--store.hugepage_size=3MiB", "store.hugepage_size"},
+		{"--store.hugepage_size=0.5", "store.hugepage_size"},
+		{"--store.lock=yes", "store.lock"},
+		{"--store.numa=-1", "store.numa"},
+		{"--store.numa=1x", "store.numa"},
 		{"--store.evict=magic", "magic"},
 		{"--name=a/b", "name"},
 		{"--listen=0.0.0.0:0", "advertise"},
@@ -305,6 +315,60 @@ test_after_kill(void **state)
 	dir_remove(d.dir, one_dir, 1);
 }
 
+/* Told to keep: stopped, it leaves what it has, and one that cannot start leaves it, too. */
+static void
+test_keep(void **state)
+{
+	struct daemon d = {.name = unique_name("keep"), .data = "d"};
+
+	(void)state;
+	daemon_dir(&d);
+	d.extra[0] = "--store.keep=true";
+	daemon_serves(&d);
+	assert_int_equal(daemon_stop(&d), 0);
+	assert_true(exists("/dev/shm/kvpool-", d.name, "-arena"));
+	assert_true(exists("/dev/shm/kvpool-", d.name, "-head"));
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-lock"));
+	d.extra[0] = "--metrics.listen=192.0.2.1:1";
+	daemon_run(&d);
+	assert_int_equal(daemon_wait(&d), 1);
+	assert_true(exists("/dev/shm/kvpool-", d.name, "-head"));
+	d.extra[0] = NULL; /* store.keep=false */
+	daemon_run(&d);
+	assert_true(daemon_says(&d, "taken over"));
+	assert_true(daemon_says(&d, "serves"));
+	assert_int_equal(daemon_stop(&d), 0);
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-arena"));
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-table"));
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-head"));
+	dir_remove(d.dir, one_dir, 1);
+}
+
+/* A share of the machine; and what it does not have, if that is required, in one line. */
+static void
+test_memory_options(void **state)
+{
+	struct daemon d = {.name = unique_name("memory"), .data = "d"};
+
+	(void)state;
+	daemon_dir(&d);
+	d.extra[0] = "--store.dram=0.001";
+	d.extra[1] = "--store.slots=64";
+	daemon_run(&d);
+	assert_true(daemon_says(&d, "store.dram 0.001 of"));
+	assert_true(daemon_says(&d, "serves"));
+	assert_int_equal(daemon_stop(&d), 0);
+	d.extra[0] = "--store.numa=1000";
+	daemon_run(&d);
+	assert_int_equal(daemon_wait(&d), 1);
+	if (strstr(d.text, "numa") == NULL) {
+		fail_msg("%s", d.text);
+	}
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-arena"));
+	assert_false(exists("/dev/shm/kvpool-", d.name, "-lock"));
+	dir_remove(d.dir, one_dir, 1);
+}
+
 int
 main(void)
 {
@@ -313,6 +377,8 @@ main(void)
 		cmocka_unit_test(test_refuses_options),
 		cmocka_unit_test(test_second_instance),
 		cmocka_unit_test(test_after_kill),
+		cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_memory_options),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

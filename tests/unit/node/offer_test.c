@@ -459,7 +459,8 @@ static void
 test_random_bytes(void **state)
 {
 	static const uint16_t types[] = {KVP_RPC_SESSION_OPEN, KVP_RPC_OFFER, KVP_RPC_COMMIT,
-		KVP_RPC_RELEASE, KVP_RPC_DELETE, KVP_RPC_TOUCH, KVP_RPC_STATUS, KVP_RPC_PING};
+		KVP_RPC_RELEASE, KVP_RPC_DELETE, KVP_RPC_TOUCH, KVP_RPC_STATUS, KVP_RPC_PING,
+		KVP_RPC_LEASE, KVP_RPC_UNLEASE, KVP_RPC_CLEAR, KVP_RPC_USAGE, KVP_RPC_LEASES};
 	struct fake fake;
 	struct fake_conn *conn;
 	struct parts parts;

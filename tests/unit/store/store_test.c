@@ -20,7 +20,7 @@ expired_count(void *arg, uint32_t owner)
 	expiries->count++;
 	expiries->owner = owner;
 	if (expiries->fence != NULL) {
-		kvp_store_owner_fence(expiries->fence, owner);
+		kvp_store_owner_fence(expiries->fence, 0, owner);
 	}
 }
 
@@ -180,7 +180,7 @@ test_expiry(void **state)
 	assert_int_equal(test_commit(&ts, 3, &grants[0], &loc), -KVP_E_NO_GRANT);
 	assert_int_equal(test_commit(&ts, 1, &other, &loc), 0);
 
-	kvp_store_owner_fence(ts.store, 3);
+	kvp_store_owner_fence(ts.store, ts.now_ns, 3);
 	assert_int_equal(test_stats(&ts).lost, 3);
 	assert_int_equal(test_commit(&ts, 3, &grants[2], &loc), -KVP_E_NO_GRANT);
 	assert_int_equal(test_offer(&ts, 9, LEN, 3, &other, &loc), -KVP_E_BUSY);

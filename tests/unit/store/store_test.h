@@ -72,6 +72,7 @@ test_key(uint64_t number)
 struct test_store {
 	struct kvp_store *store;
 	struct kvp_slot_entry *table;
+	struct kvp_store_note *notes;
 	struct kvp_store_cfg cfg;
 	uint64_t now_ns;
 };
@@ -82,10 +83,13 @@ test_store_open(struct test_store *ts, size_t arena_len, uint32_t slots_max, uin
 	ts->table = aligned_alloc(4096, (slots_max * sizeof(ts->table[0]) + 4095) / 4096 * 4096);
 	assert_non_null(ts->table);
 	memset(ts->table, 0, slots_max * sizeof(ts->table[0]));
+	ts->notes = calloc(slots_max, sizeof(ts->notes[0]));
+	assert_non_null(ts->notes);
 	ts->now_ns = 1000 * MS;
 	ts->cfg.arena = (void *)(uintptr_t)4096; /* never touched */
 	ts->cfg.arena_len = arena_len;
 	ts->cfg.table = ts->table;
+	ts->cfg.notes = ts->notes;
 	ts->cfg.slots_max = slots_max;
 	ts->cfg.incarnation = 7;
 	ts->cfg.seed = 42;
@@ -101,7 +105,21 @@ static inline void
 test_store_close(struct test_store *ts)
 {
 	kvp_store_close(ts->store);
+	free(ts->notes);
 	free(ts->table);
+}
+
+/* As a process that died leaves it and the next one finds it. */
+static inline struct kvp_store_recovery
+test_store_restart(struct test_store *ts)
+{
+	struct kvp_store_recovery recovery;
+
+	kvp_store_close(ts->store);
+	ts->cfg.incarnation++;
+	assert_int_equal(kvp_store_open(&ts->cfg, &ts->store), 0);
+	assert_int_equal(kvp_store_recover(ts->store, ts->now_ns, &recovery), 0);
+	return recovery;
 }
 
 static inline int
