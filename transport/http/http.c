@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,8 +23,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNS_MAX       64u    /* at once; a scraper needs one */
-#define IDLE_S          10u    /* until a silent or slow connection is cut */
+#define CONNS_MAX       64u /* at once; a scraper needs one */
+#define IDLE_S          10u /* until a silent or slow connection is cut */
+#define CLOSE_LOOKS     50  /* at the connections left, when it ends */
+#define CLOSE_LOOK_MS   10
 #define CONN_MEMORY_LEN 16384u /* request line and headers of one connection */
 #define RENDER_SLACK    4096u  /* numbers grow between measuring and rendering */
 #define TEXT_TYPE       "text/plain; charset=utf-8"
@@ -278,11 +281,32 @@ err_free:
 	return err;
 }
 
+static bool
+http_has_conns(struct kvp_http *http)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+	return info != NULL && info->num_connections > 0;
+}
+
+/* libmicrohttpd 0.9.75 sometimes crashes when it is stopped with connections that their peers have
+ * reset. So no more come in, and those there are have a moment to end. */
 void
 kvp_http_close(struct kvp_http *http)
 {
-	if (http != NULL) {
-		MHD_stop_daemon(http->daemon); /* closes the listening socket too */
-		free(http);
+	MHD_socket fd;
+
+	if (http == NULL) {
+		return;
 	}
+	fd = MHD_quiesce_daemon(http->daemon);
+	for (int i = 0; i < CLOSE_LOOKS && http_has_conns(http); i++) {
+		(void)poll(NULL, 0, CLOSE_LOOK_MS);
+	}
+	MHD_stop_daemon(http->daemon);
+	if (fd != MHD_INVALID_SOCKET) {
+		(void)close(fd); /* nothing was written through it */
+	}
+	free(http);
 }
