@@ -39,10 +39,8 @@ struct sim {
 	uint64_t delay_ns_max;         /* of a message; uniform from delay_ns_max / 16 */
 	uint64_t piece_ns_max;         /* one-sided pieces land within this of their posting */
 	uint64_t counts_broken;        /* connections broken on purpose */
-	uint64_t counts_pieces;
-	uint64_t counts_fenced; /* pieces that came after a fence and were dropped */
-	bool slow;              /* some one-sided operations take longer than a quarantine */
-	bool trace;
+	uint64_t counts_fenced;        /* pieces that came after a fence and were dropped */
+	bool slow;                     /* some one-sided operations take longer than a quarantine */
 };
 
 void sim_init(struct sim *sim, uint64_t seed);

@@ -256,7 +256,6 @@ piece_land(void *arg)
 	struct kvp_conn *conn = piece->conn;
 	struct kvp_io *io = piece->io;
 
-	conn->xport->sim->counts_pieces++;
 	if (conn->disconnected || kvp_list_empty(&conn->target_link)) {
 		conn->xport->sim->counts_fenced++;
 		io->prov[2] = (uint64_t)(int64_t)-KVP_E_CONNDOWN;

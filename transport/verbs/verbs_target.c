@@ -14,6 +14,7 @@
 
 #include "hal/base/addr.h"
 #include "hal/base/assert.h"
+#include "hal/base/bytes.h"
 #include "hal/base/err.h"
 #include "hal/os/thread.h"
 
@@ -91,13 +92,9 @@ session_find(struct verbs_target *t, const uint8_t token[KVP_TOKEN_LEN])
 
 	kvp_list_for_each (node, &t->sessions) {
 		struct verbs_session *session = kvp_container_of(node, struct verbs_session, link);
-		uint8_t diff = 0;
 
-		for (size_t i = 0; i < KVP_TOKEN_LEN; i++) {
-			diff |= (uint8_t)(session->token[i] ^ token[i]);
-		}
-		if (diff == 0) {
-			found = session;
+		if (kvp_bytes_equal_secret(session->token, token, KVP_TOKEN_LEN)) {
+			found = session; /* the others are looked at all the same */
 		}
 	}
 	return found;
