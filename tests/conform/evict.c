@@ -4,6 +4,7 @@
  * in pool/store/evict.h, against a model that knows which blocks are there and who is whose child.
  */
 #include "pool/store/evict.h"
+#include "tests/unit/store/alloc_count.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -35,37 +36,6 @@ struct model {
 	uint64_t now_ns;
 	uint64_t random;
 };
-
-/* Every call of the allocator by this program is counted: -Wl,--wrap in evict.cmake. */
-static uint64_t allocs;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *
-__wrap_malloc(size_t size)
-{
-	allocs++;
-	return __real_malloc(size);
-}
-
-void *
-__wrap_calloc(size_t count, size_t size)
-{
-	allocs++;
-	return __real_calloc(count, size);
-}
-
-void *
-__wrap_realloc(void *old, size_t size)
-{
-	allocs++;
-	return __real_realloc(old, size);
-}
 
 static uint32_t
 model_random(struct model *model, uint32_t max)

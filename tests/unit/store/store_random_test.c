@@ -7,6 +7,7 @@
  * between operations and in the middle of one, give back just what was committed and not evicted,
  * and whatever may still be written to stays reserved; leases end with them.
  */
+#include "tests/unit/store/alloc_count.h"
 #include "tests/unit/store/store_test.h"
 
 #include <signal.h>
@@ -71,37 +72,6 @@ struct model {
 	uint32_t restarts;
 	uint32_t restarts_midway;
 };
-
-/* Every call of the allocator by this program is counted: -Wl,--wrap in store.cmake. */
-static uint64_t allocs;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *
-__wrap_malloc(size_t size)
-{
-	allocs++;
-	return __real_malloc(size);
-}
-
-void *
-__wrap_calloc(size_t count, size_t size)
-{
-	allocs++;
-	return __real_calloc(count, size);
-}
-
-void *
-__wrap_realloc(void *old, size_t size)
-{
-	allocs++;
-	return __real_realloc(old, size);
-}
 
 static void
 model_pages(struct model *model, uint64_t off, uint64_t len, uint64_t until_ns)
